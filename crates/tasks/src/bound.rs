@@ -1,4 +1,4 @@
-//! A UDF of a query, and the instances of it that are asked for in one request.
+//! A UDF of a query, and the instances of the UDF that are requested together.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,43 +12,43 @@ use snowmelt_wire::{Load, SourceCode};
 /// A UDF of the query with what its instances need.
 #[derive(Clone, Debug)]
 pub struct UdfBinding {
-    /// Its name in SQL.
+    /// The name of the UDF in SQL.
     pub name: String,
-    /// Code and packages.
+    /// The prepared code and packages.
     pub unit: Unit,
-    /// Limits of an instance.
+    /// The limits of an instance.
     pub limits: Arc<InstanceLimits>,
-    /// How its code is loaded.
+    /// The request by which an instance loads the code.
     pub load: Load,
     /// The most time for one batch.
     pub timeout: Duration,
-    /// What another host needs to prepare it; `None` if only this host can run it.
+    /// The parts that another host needs to prepare the UDF; `None` if only this host can run it.
     pub source: Option<Arc<UdfSource>>,
 }
 
 /// A UDF as it is sent to other hosts.
 #[derive(Clone, Debug)]
 pub struct UdfSource {
-    /// Its code.
+    /// The code of the UDF.
     pub code: SourceCode,
     /// Requirements as pip writes them.
     pub packages: Vec<String>,
     /// Modules that the code imports.
     pub imports: Vec<String>,
-    /// The image that it runs in instead of with packages.
+    /// The image in which the UDF runs instead of with packages.
     pub image: Option<UdfImage>,
-    /// Files that its instances see.
+    /// Files that the UDF's instances see.
     pub files: FileRefs,
-    /// Values that its instances have.
+    /// Values of secrets that the UDF's instances have.
     pub secrets: Secrets,
 }
 
 /// The image of a UDF.
 #[derive(Clone, Debug)]
 pub struct UdfImage {
-    /// Its name in a registry, with its digest.
+    /// The name of the image in a registry, with its digest.
     pub name: String,
-    /// Its tree: the name as the user wrote it.
+    /// The name of the tree of hosts that read the image: the image's name as the user wrote it.
     pub tree: String,
     /// The code, which this host has stored.
     pub code: Digest,
@@ -74,14 +74,14 @@ impl Bound {
         Self { udf, burst: tokio::sync::Mutex::default() }
     }
 
-    /// One more task will call it.
+    /// Announces that one more task will call the UDF.
     pub fn expect(&self) {
         if let Ok(mut burst) = self.burst.try_lock() {
             burst.expected += 1;
         }
     }
 
-    /// An idle instance, for a task that needs none of the burst then.
+    /// Takes an idle instance, for a task that then needs none of the burst.
     pub fn idle(&self, node: &Node) -> Option<InstanceLease> {
         let idle = node.idle_instance(&self.udf.unit, &self.udf.limits)?;
         if let Ok(mut burst) = self.burst.try_lock() {
@@ -90,9 +90,10 @@ impl Bound {
         Some(idle)
     }
 
-    /// One of the burst; one of its own for a task that is run again, and where a burst was given
-    /// up with the task that asked for it. The burst is for those of the expected tasks that can run
-    /// now, `beside` this one: who gets one of it needs its own room no more.
+    /// Leases an instance out of the burst. A task that is run again gets an instance of its own,
+    /// and so does one whose burst was given up together with the task that asked for it. The burst
+    /// is for the expected tasks that can run now, `beside` this one: a task that gets an instance
+    /// out of it no longer needs its own room.
     pub async fn lease(
         &self,
         node: &Node,

@@ -18,18 +18,18 @@ use snowmelt_wire::{MAX_KEPT_FOOTER, MAX_KEPT_NAME};
 /// The most bytes of all footers; those that were not used for the longest time are removed.
 const MAX_BYTES: u64 = 256 << 20;
 
-/// A small file takes at least so much of a disk.
+/// The least bytes that a footer is counted with, because a small file takes that much of a disk.
 const LEAST_BYTES: u64 = 4 << 10;
 
 /// The variables that decide which objects a query can read.
 const IDENTITY: [&str; 3] = ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ACCESS_KEY_ID"];
 
-/// Whose footers a query may have.
+/// The tenant and credentials of a query, which decide whose footers it may have.
 #[derive(Clone, Debug)]
 pub(crate) struct FooterScope(Digest);
 
 impl FooterScope {
-    /// A query of a tenant with these variables.
+    /// Returns the scope of a query of a tenant with these environment variables.
     pub(crate) fn new(tenant: &Tenant, aws: &BTreeMap<String, String>) -> Self {
         let variables = IDENTITY.map(|name| aws.get(name).map_or("", String::as_str));
         Self(Digest::of_parts([tenant.as_str()].into_iter().chain(variables)))
@@ -63,7 +63,7 @@ impl FooterStore {
         Self { folder, most: MAX_BYTES, index: Mutex::default() }
     }
 
-    /// A footer that was kept. Blocks on the disk.
+    /// Reads a footer that was kept. Blocks on the disk.
     pub(crate) fn get(&self, scope: &FooterScope, name: &str) -> Option<Vec<u8>> {
         let name = scope.file(name);
         let mut file = File::open(self.folder.join(&name)).ok()?;
@@ -98,7 +98,7 @@ impl FooterStore {
         }
     }
 
-    /// A file with its final name is whole.
+    /// Writes a footer. A file that has its final name is complete.
     fn write(&self, path: &Path, footer: &[u8]) -> std::io::Result<()> {
         std::fs::create_dir_all(&self.folder)?;
         let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
@@ -107,8 +107,8 @@ impl FooterStore {
         Ok(())
     }
 
-    /// The files of the folder, in the order of their times. Others, which a crash has left, are
-    /// removed.
+    /// Lists the files of the folder, in the order of their times. Other files, which a crash has
+    /// left, are removed.
     fn read_folder(&self) -> Index {
         let entries = std::fs::read_dir(&self.folder).into_iter().flatten().flatten();
         let mut found: Vec<(SystemTime, String, u64)> = Vec::new();

@@ -1,8 +1,8 @@
 //! The room of a gang: for all of its tasks at once, or for none.
 //!
-//! A gang never waits for room, and holds none before it has all: so it keeps no other query waiting
-//! for a part that it could give, and two gangs cannot wait for each other. Its query can do without,
-//! because its stages can also run one after another.
+//! A gang never waits for room, and holds none before it has all. So it keeps no other query
+//! waiting for a part that it could give, and two gangs cannot wait for each other. Its query can
+//! do without a gang, because its stages can also run one after another.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use crate::query_room::{Place, TaskRoom};
 use crate::runner::QueryRunner;
 use crate::task_room::Needs;
 
-/// What is idle of what a task needs.
+/// The idle sandboxes that a task can use.
 struct Idle {
     worker: Option<WorkerLease>,
     udfs: Vec<Option<InstanceLease>>,
@@ -29,8 +29,8 @@ impl Idle {
 }
 
 impl QueryRunner {
-    /// The room of some tasks, in their order, if there is some for all of them now. One of them gets
-    /// the kept room, unless another task runs in it.
+    /// Reserves the room of some tasks, if there is room for all of them now, and returns it in
+    /// their order. One of them gets the kept room, unless another task runs in it.
     pub(crate) fn gang_room(&self, tasks: &[Needs<'_>]) -> Option<Vec<TaskRoom>> {
         // What a task waits for that could run is not taken from it.
         if self.waiting() > 0 {
@@ -72,7 +72,7 @@ impl QueryRunner {
         Idle { worker, udfs }
     }
 
-    /// What a task needs that is not idle.
+    /// Returns the room that a task needs for sandboxes that are not idle.
     fn missing(&self, task: &Needs<'_>, idle: &Idle) -> Amount {
         let worker = match idle.worker {
             Some(_) => Amount::default(),
@@ -84,7 +84,7 @@ impl QueryRunner {
 }
 
 impl TaskRoom {
-    /// Gives back what no task has used.
+    /// Gives back idle sandboxes that no task has used.
     pub(crate) fn put_back(self) {
         if let Place::Idle(worker) = self.worker {
             worker.put_back();

@@ -1,14 +1,14 @@
-//! The tasks of queries on a host, and the agent that control asks for them: a driver in a sandbox is
-//! given the files, functions and workers that its query may have, here and on other hosts.
+//! Runs the tasks of queries on a host, and the agent that control talks to. A driver in a sandbox
+//! is given the files, functions and workers that its query may have, here and on other hosts.
 //!
 //! Boundary: what a query does is decided in its driver (`query`), and which host has room in
 //! `control`; how a sandbox is started, leased and taken again is decided below (`node`). No byte of
 //! SQL, of a file or of a result is decoded here.
 //!
-//! Invariants: what a query holds on a host (sandboxes, outputs, room) ends with the future that runs
-//! it or with the session that control has opened for it, whichever way that ends. A task holds the
-//! room of all its sandboxes or of none. What another host asks for has shown the token of the
-//! cluster.
+//! Invariants: everything that a query holds on a host (sandboxes, outputs, room) ends with the
+//! future that runs the query, or with the session that control has opened for it, whichever way
+//! that ends. A task holds the room of all its sandboxes or of none. Each request of another host
+//! has shown the token of the cluster.
 
 pub mod agent;
 mod bound;

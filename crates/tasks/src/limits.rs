@@ -1,28 +1,29 @@
-//! What the workers of a query may use.
+//! Limits of the workers of a query.
 
 use snowmelt_types::{ByteSize, CpuMillis};
 
 /// The most cores of a query worker: one that runs the plan and one that decodes what it reads.
 const MAX_WORKER_CORES: u32 = 2;
 
-/// What a query's workers may use.
+/// The limits of each worker of a query.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkerLimits {
-    /// Memory limit of each.
+    /// The memory limit of each worker.
     pub memory: ByteSize,
-    /// Processor share of each.
+    /// The processor share of each worker.
     pub cpu: CpuMillis,
 }
 
 impl WorkerLimits {
-    /// For a query with so many workers on hosts with so many cores. Where two cores are there for
-    /// each worker, it gets both: on the second one it decodes files.
+    /// Returns the limits for a query with `workers` workers on hosts with `cores` cores in all.
+    /// Where two cores are there for each worker, it gets both, and decodes files on the second
+    /// one.
     pub fn of_query(memory: ByteSize, workers: u32, cores: u32) -> Self {
         let share = cores / workers.max(1);
         Self { memory, cpu: CpuMillis(1000 * share.clamp(1, MAX_WORKER_CORES)) }
     }
 
-    /// Threads that run a plan.
+    /// Returns the number of threads that run a plan.
     pub(crate) fn threads(&self) -> u32 {
         self.cpu.0.div_ceil(1000).max(1)
     }

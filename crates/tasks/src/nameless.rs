@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::Path;
 
-/// A file without a name on the disk of a folder.
+/// Creates a file without a name on the disk of a folder.
 pub(crate) fn nameless(folder: &Path) -> std::io::Result<File> {
     match tempfile::tempfile_in(folder) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {

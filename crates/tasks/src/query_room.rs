@@ -1,4 +1,4 @@
-//! What a query and its tasks hold of the room of a host; `task_room` says how they get it.
+//! The room of a host that a query and its tasks hold; `task_room` says how they get it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,17 +8,19 @@ use snowmelt_ledger::Reservation;
 use snowmelt_node::{InstanceLease, Rooms, WorkerLease};
 use tokio::sync::{Mutex as AsyncMutex, OwnedSemaphorePermit, Semaphore};
 
-/// What a query has of the host beside the sandboxes of its tasks.
+/// The room that a query has on a host, beside the sandboxes of its tasks.
 #[derive(Debug)]
 pub(crate) struct QueryRoom {
-    /// The room of one task; what runs in it owns none of its own.
+    /// The room that the query keeps for one task; sandboxes that run in it have no reservations of
+    /// their own.
     pub kept: Mutex<Option<Reservation>>,
-    /// One permit once there is such room: for the task that runs in it.
+    /// A semaphore with one permit once there is kept room; the task that runs in that room holds
+    /// the permit.
     pub free: Arc<Semaphore>,
-    /// For the instances that the driver calls itself, by the name of the UDF.
+    /// The room of the instances that the driver calls itself, by the name of the UDF.
     pub own: Mutex<BTreeMap<String, Reservation>>,
-    /// One task of a query waits for room of the host, the others wait for that: so two queries
-    /// take turns, however many tasks they have.
+    /// The turn to wait for room. One task of a query waits for room of the host, and the query's
+    /// other tasks wait for the turn: so two queries take turns, however many tasks they have.
     pub turn: AsyncMutex<()>,
     pub waiting: AtomicUsize,
 }
@@ -38,9 +40,9 @@ impl Default for QueryRoom {
 /// Where a sandbox of a task comes from.
 #[derive(Debug)]
 pub(crate) enum Place<Lease, New> {
-    /// It was idle.
+    /// The sandbox was idle.
     Idle(Lease),
-    /// It is started in this room.
+    /// The sandbox is started in this room.
     New(New),
 }
 
@@ -48,7 +50,7 @@ pub(crate) enum Place<Lease, New> {
 #[derive(Debug)]
 pub(crate) struct TaskRoom {
     pub worker: Place<WorkerLease, Option<Reservation>>,
-    /// In the order of the task's UDFs.
+    /// The instances of the task's UDFs, in the order of the UDFs.
     pub udfs: Vec<Place<InstanceLease, Rooms>>,
     pub kept: Option<Kept>,
 }
@@ -57,7 +59,7 @@ pub(crate) struct TaskRoom {
 #[derive(Debug)]
 pub(crate) struct Kept(#[expect(dead_code, reason = "held only")] pub OwnedSemaphorePermit);
 
-/// Counts a task that waits.
+/// A count of a task that waits, until it is dropped.
 pub(crate) struct Counted<'q>(pub &'q AtomicUsize);
 
 impl Drop for Counted<'_> {

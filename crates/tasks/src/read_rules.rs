@@ -1,14 +1,14 @@
-//! What the operator of a platform lets queries read.
+//! The rules of the operator about what queries may read.
 
 use std::path::PathBuf;
 
 use snowmelt_wire::HttpSource;
 
-/// What queries may read.
+/// The rules about what queries may read.
 #[derive(Debug)]
 pub(crate) struct ReadRules {
-    /// Not this folder.
+    /// The folder of secrets, whose files no query may read.
     pub(crate) secrets: PathBuf,
-    /// Files of these servers of HTTP.
+    /// The HTTP servers whose files queries may read.
     pub(crate) http: Vec<HttpSource>,
 }

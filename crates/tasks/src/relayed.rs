@@ -1,9 +1,10 @@
-//! The connection of an instance, carried by frames (`Relayed`) of another connection: that of a
-//! client which no descriptor can reach, or that between control and the host of the instance.
+//! The connection of an instance, carried in frames (`Relayed`) of another connection: that of a
+//! client to which no descriptor can be sent, or that between control and the host of the instance.
 //!
 //! Invariants: of each direction at most one buffer is in memory, whatever a side sends or does not
-//! read: who does not read makes the other one wait. The instance gets only what is in such frames,
-//! and frames are sent as a whole, also where an instance ends in the middle of an answer.
+//! read: a side that does not read makes the other one wait. The instance gets only the bytes in
+//! such frames, and frames are sent as a whole, also where an instance ends in the middle of an
+//! answer.
 
 use std::os::unix::net::UnixStream as BlockingStream;
 use std::pin::pin;
@@ -18,24 +19,24 @@ use tokio::sync::oneshot;
 /// Bytes that are read at once.
 const BUFFER: usize = 64 << 10;
 
-/// How long a client may take to read why its instance has ended. Until then what it sends is read:
-/// the kernel would take back an answer on a connection that is closed with unread bytes.
+/// How long a client may take to read why its instance has ended. Until then the bytes that it sends
+/// are read: the kernel would drop the answer if the connection were closed with unread bytes.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a client says at last.
+/// The last word of a client about an instance.
 #[derive(Debug)]
 pub enum Said {
-    /// It returns the instance.
+    /// The client returns the instance.
     Returned,
-    /// Its connection has ended.
+    /// The connection of the client has ended.
     Gone,
-    /// What the protocol does not allow.
+    /// The client sent what the protocol does not allow.
     Wrong(Error),
 }
 
-/// Relays between a client and its instance, from the first frame for the client until it says its
-/// last word; `None` if the connection of the instance has ended before. Then the client was sent
-/// `last`, and nothing comes after it.
+/// Relays between a client and its instance, from the first frame for the client until the client
+/// says its last word. Returns `None` if the connection of the instance has ended before. Then the
+/// client was sent `last`, and nothing comes after it.
 ///
 /// # Errors
 /// The connection of the instance cannot be used.
@@ -86,7 +87,7 @@ pub async fn tell(to: &mut (impl AsyncWrite + Unpin), frame: Result<Frame>) {
     let _ = to.shutdown().await;
 }
 
-/// Passes on what a client sends for its instance, until it says something else.
+/// Passes on the bytes that a client sends for its instance, until the client says something else.
 async fn last_word(
     from: &mut (impl AsyncRead + Unpin),
     to: &mut (impl AsyncWrite + Unpin),
@@ -101,8 +102,9 @@ async fn last_word(
     }
 }
 
-/// Passes on the bytes in frames, until a frame of another kind comes, of which the header is read, or
-/// none. What comes after the end of who gets them is read and dropped.
+/// Passes on the bytes in frames. Stops at a frame of another kind, whose header is read and
+/// returned, or at the end of the connection, with `None`. Bytes that come after the receiver has
+/// ended are read and dropped.
 ///
 /// # Errors
 /// The connection breaks, or what comes is no frame.
@@ -129,7 +131,8 @@ pub(crate) async fn forward(
     }
 }
 
-/// Passes on in frames what comes, until it ends, or `over` is done. A frame that has begun is sent.
+/// Passes on in frames the bytes that come, until they end or `over` is done. A frame that has
+/// begun is sent whole.
 ///
 /// # Errors
 /// The connection that carries the frames has ended.
@@ -214,7 +217,8 @@ mod tests {
         assert!(matches!(last_word(&mut &*sent, &mut to).await, Said::Gone));
     }
 
-    /// A client that does not read makes the instance wait: no more than the buffers are in memory.
+    /// Checks that a client that does not read makes the instance wait: no more than the buffers
+    /// are in memory.
     #[tokio::test]
     async fn an_instance_waits_for_its_client() {
         let (mut instance, mut from) = duplex(64);
@@ -293,7 +297,7 @@ mod tests {
         sending.join().unwrap();
     }
 
-    /// The bytes in all frames.
+    /// Returns the bytes in all frames.
     async fn received(client: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
         let mut got = Vec::new();
         while let Some((kind, length)) = read_header(client).await.unwrap() {

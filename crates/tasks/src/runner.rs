@@ -1,8 +1,8 @@
-//! Starts the tasks of one query in sandboxes: a worker for each, an instance of each UDF beside
-//! it. The instances that all tasks need at first are one request for each UDF.
+//! Starts the tasks of one query in sandboxes: a worker for each task, and beside it an instance of
+//! each of its UDFs. For each UDF, the instances that all tasks need at first are one request.
 //!
-//! Whatever ends a task early (an error, a cancelled query, a dropped future) drops its leases,
-//! and a dropped lease destroys its sandbox: only what ended well is taken again.
+//! Whatever ends a task early (an error, a cancelled query, a dropped future) drops its leases, and
+//! a dropped lease destroys its sandbox: only a sandbox that ended well is taken again.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -31,8 +31,8 @@ use crate::runner_errors::{lost, no_output, not_started, worker_ended};
 use crate::task_host::TaskHost;
 use crate::times::{END_KNOWN_TIMEOUT, END_REPORT_TIMEOUT};
 
-/// Of a worker's memory limit, what its operators may reserve, in percent. The rest is for buffers
-/// that they do not account for, and for the program itself.
+/// The share of a worker's memory limit that its operators may reserve, in percent. The rest is for
+/// buffers that they do not account for, and for the program itself.
 pub(crate) const RESERVABLE_PERCENT: u64 = 70;
 
 /// An instance of a UDF beside a worker, for one task.
@@ -66,7 +66,7 @@ pub struct QueryRunner {
 }
 
 impl QueryRunner {
-    /// A runner for one query of a tenant, which was accepted at `accepted`.
+    /// Returns a runner for one query of a tenant, which was accepted at `accepted`.
     pub fn new(
         host: TaskHost,
         query: String,
@@ -91,17 +91,17 @@ impl QueryRunner {
         }
     }
 
-    /// Runs tasks on other hosts too.
+    /// Lets the query's tasks run on other hosts too.
     pub fn on_hosts(self, peers: Arc<dyn Peers>) -> Self {
         Self { peers: Some(peers), ..self }
     }
 
-    /// Sandboxes that were started and that were idle and taken again.
+    /// Returns the numbers of sandboxes that were started, and of idle ones that were taken again.
     pub fn starts(&self) -> (u32, u32) {
         (self.cold.load(Ordering::Relaxed), self.warm.load(Ordering::Relaxed))
     }
 
-    /// What each UDF wrote to its standard output and error, shortened.
+    /// Returns the standard output and error of each UDF, shortened.
     pub fn written(&self) -> BTreeMap<String, String> {
         for udf in self.for_driver.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             self.keep_written(&udf.name, &udf.lease);
@@ -109,12 +109,12 @@ impl QueryRunner {
         self.written.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What UDFs wrote since the last call.
+    /// Takes the output that UDFs wrote since the last call.
     pub(crate) fn take_written(&self) -> BTreeMap<String, String> {
         std::mem::take(&mut *self.written.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Adds what a task used on another host, and what its UDFs wrote.
+    /// Adds the sandboxes that a task used on another host, and the output of its UDFs.
     pub(crate) fn add_remote(&self, used: &[SandboxUse], written: BTreeMap<String, String>) {
         for one in used {
             self.count(one.cold);
@@ -188,7 +188,7 @@ impl QueryRunner {
         kept.extend(text.chars().take(room));
     }
 
-    /// The real reason of a failed attempt: a sandbox that ended explains more than the
+    /// Returns the real reason of a failed attempt: a sandbox that ended explains more than the
     /// connection that broke because of it.
     async fn explain(&self, failure: Failed, started: &Started) -> Failed {
         // The worker is well: what it was to read is gone.
@@ -215,8 +215,8 @@ impl QueryRunner {
         failure
     }
 
-    /// The real reason why the driver failed: an instance that it called itself and that ended
-    /// explains more than the connection that broke because of it.
+    /// Returns the real reason why the driver failed: the end of an instance that the driver called
+    /// itself explains more than the connection that broke because of it.
     pub async fn explain_driver(&self, report: ErrorReport) -> ErrorReport {
         let broken = [Code::FUNCTION_EXIT, Code::PROTOCOL].contains(&report.known_code());
         let held =
@@ -231,21 +231,21 @@ impl QueryRunner {
 }
 
 impl Started {
-    /// The file of its output, which counts once it has ended well.
+    /// Takes the file of the task's output, which counts once the task has ended well.
     pub(crate) fn take_output(&mut self) -> Option<File> {
         self.output.take()
     }
 }
 
 impl Beside {
-    /// Processor time since it was leased.
+    /// Returns the processor time of the instance since it was leased, in microseconds.
     fn cpu_us(&self) -> u64 {
         let used = self.lease.cpu_time().zip(self.cpu);
         used.map_or(0, |(now, before)| micros(now.saturating_sub(before)))
     }
 }
 
-/// A task that runs: the sandboxes that it holds. Dropping it destroys them.
+/// A task that runs, with the sandboxes that it holds. Dropping it destroys them.
 #[derive(Debug)]
 pub(crate) struct Started {
     task: u32,
@@ -261,8 +261,8 @@ pub(crate) struct Started {
 }
 
 impl QueryRunner {
-    /// Notes which functions the tasks that are asked for next will call, so that the first of
-    /// them can ask for what all of them need in one request.
+    /// Notes which functions the tasks that are requested next will call, so that the first task
+    /// can request the instances of all of them together.
     pub fn expect(&self, udfs: &[String]) {
         for name in udfs {
             // None was requested yet.
@@ -281,8 +281,8 @@ impl QueryRunner {
     }
 
     /// Starts one attempt of one task in its room: leases a worker and instances of its functions,
-    /// and hands plan and grants over, to which it adds these instances and an output. The driver
-    /// follows the worker over the connection that it is given.
+    /// and hands the plan and the grants over to the worker. To the grants it adds these instances
+    /// and an output. The driver follows the worker over the connection that is returned.
     pub(crate) async fn start(
         &self,
         ask: TaskAsk,
@@ -327,7 +327,8 @@ impl QueryRunner {
         ask.header(&self.query, memory, self.limits.threads())
     }
 
-    /// Ends an attempt: gives its sandboxes back if it has a result, and says otherwise why not.
+    /// Ends an attempt: gives its sandboxes back if it has a result, and otherwise returns why it
+    /// failed.
     pub(crate) async fn ended(
         &self,
         started: Started,
@@ -371,7 +372,8 @@ impl QueryRunner {
         Ok((worker_use, udfs.into_iter().map(instance_use).collect()))
     }
 
-    /// An instance of a function for the driver itself. Held until the query ends.
+    /// Connects the driver itself with an instance of a function, which is held until the query
+    /// ends.
     pub async fn connect(&self, udf: &str) -> Result<UdfConnection, ErrorReport> {
         let connecting = async {
             let rooms = self.own_room(udf).await?;

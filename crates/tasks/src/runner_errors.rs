@@ -1,17 +1,19 @@
-//! Why an attempt of a task could not be started, and whether another may succeed.
+//! Errors that say why an attempt of a task could not be started, and whether another may succeed.
 
 use snowmelt_node::Error;
 use snowmelt_types::{ByteSize, Code, End, ErrorReport, Report};
 use snowmelt_wire::Failed;
 
-/// The disk for outputs is full, or the folder is gone.
+/// Returns the error when no file for an output can be created: the disk for outputs is full, or
+/// the folder is gone.
 pub(crate) fn no_output(error: &std::io::Error) -> Failed {
     let message = format!("no file for the output of a task could be created: {error}");
     let hint = "free some space on the disk that holds the state folder";
     Failed::of(ErrorReport::new(Code::DISK_FULL, message).hint(hint))
 }
 
-/// A function that cannot be started fails the query, unless it was lost with its spawner.
+/// Returns the error for a function that cannot be started: it fails the query, unless the function
+/// was lost with its spawner.
 pub(crate) fn not_started(error: &Error) -> Failed {
     let report = error.report();
     match report.known_code() {
@@ -20,15 +22,15 @@ pub(crate) fn not_started(error: &Error) -> Failed {
     }
 }
 
-/// A worker that cannot be leased now.
+/// Returns the error for a worker that cannot be leased now.
 pub(crate) fn lost(error: &Error) -> Failed {
     Failed::lost(error.report())
 }
 
-/// What a user does whose query was lost with the spawner.
+/// The hint for a user whose query was lost with the spawner.
 pub(crate) const SPAWNER_REPLACED: &str = "run the query again: another spawner is started";
 
-/// Why a worker has ended, and whether another one may run its task.
+/// Returns why a worker has ended, and whether another worker may run its task.
 pub(crate) fn worker_ended(end: End, output: Vec<String>) -> Failed {
     let report =
         |code| ErrorReport::new(code, format!("a worker {end}")).excerpt(output.iter().cloned());

@@ -1,4 +1,4 @@
-//! A host of tasks: its node, and what the tasks of all queries have there together.
+//! A host of tasks: its node, and the stores that the tasks of all queries share there.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -13,14 +13,14 @@ use crate::read_rules::ReadRules;
 use crate::remote::outputs::OutputStore;
 use crate::remote::stream_ends::StreamStore;
 
-/// A node on which tasks of queries run. Cheap to clone; there is one for each node, because what
-/// queries share on a host is found only by clones of it.
+/// A node on which tasks of queries run. Cheap to clone. There is one for each node, because only
+/// clones find what queries share on a host.
 #[derive(Clone, Debug)]
 pub struct TaskHost {
     pub(crate) node: Node,
-    /// Footers of data files that queries have read.
+    /// The footers of data files that queries have read.
     pub(crate) footers: Arc<FooterStore>,
-    /// Outputs that tasks of this host and of others read.
+    /// The outputs that tasks of this host and of others read.
     pub(crate) outputs: Arc<OutputStore>,
     /// The ends of streams for tasks here that have not started.
     pub(crate) streams: Arc<StreamStore>,
@@ -31,8 +31,8 @@ pub struct TaskHost {
 }
 
 impl TaskHost {
-    /// Lets tasks run on a node; their files are in its state folder. Drivers of queries on it may
-    /// read every folder until [`TaskHost::limit_reads`] is called.
+    /// Returns a host whose tasks run on a node; their files are in the node's state folder. Drivers
+    /// of queries on it may read every folder until [`TaskHost::limit_reads`] is called.
     pub fn new(node: Node) -> Self {
         let state_dir = node.state_dir();
         Self {
@@ -45,34 +45,34 @@ impl TaskHost {
         }
     }
 
-    /// The sandboxes that its tasks run in are those of this node.
+    /// Returns the node in whose sandboxes the tasks run.
     pub fn node(&self) -> &Node {
         &self.node
     }
 
-    /// Keeps queries from reading a folder, that of secrets of functions, and lets them read files of
-    /// these servers of HTTP.
+    /// Keeps queries from reading the folder of secrets of functions, and lets them read files of
+    /// these HTTP servers.
     pub fn limit_reads(&self, secrets: &Path, http: Vec<HttpSource>) {
         // There is one server for a node.
         let _ = self.reads.set(ReadRules { secrets: secrets.to_owned(), http });
     }
 
-    /// The folder that queries do not read.
+    /// Returns the folder of secrets, which queries may not read.
     pub(crate) fn secrets_folder(&self) -> Option<&PathBuf> {
         self.reads.get().map(|rules| &rules.secrets)
     }
 
-    /// The servers of HTTP whose files queries may read.
+    /// Returns the HTTP servers whose files queries may read.
     pub(crate) fn http_sources(&self) -> Vec<HttpSource> {
         self.reads.get().map(|rules| rules.http.clone()).unwrap_or_default()
     }
 
-    /// A file without a name for the output of a task: nothing remains of it after a crash.
+    /// Creates a file without a name for the output of a task: nothing remains of it after a crash.
     pub(crate) fn output_file(&self) -> std::io::Result<File> {
         nameless(&self.disk)
     }
 
-    /// A file without a name for what a task cannot keep in memory.
+    /// Creates a file without a name for data that a task cannot keep in memory.
     pub(crate) fn scratch_file(&self) -> std::io::Result<File> {
         nameless(&self.disk.join("scratch"))
     }

@@ -1,17 +1,20 @@
-//! The room of a query: for its driver, for one task at any time, and for what else there is.
+//! Reserves the room of a query: for its driver, for one task at any time, and for more tasks where
+//! there is room.
 //!
 //! A task reserves its worker and the instances of its UDFs together, so no two queries have halves
-//! and wait for each other's. Tasks for which there is no room wait, so that they run in waves.
+//! and wait for each other's other half. Tasks for which there is no room wait, so they run in
+//! waves.
 //!
-//! Why no query waits for ever: it begins only when it has room for its driver, for the driver's own
-//! instances, and for one task (the kept room); it waits for these in one request, and holds nothing
-//! meanwhile. From then on one of its tasks can always run, whatever others hold: in the kept room,
-//! which is returned when that task has ended. A task that waits holds nothing either, so each task
-//! gets the kept room at last. Nothing else that a query needs waits for room.
+//! No query waits for ever, for these reasons. A query begins only when it has room for its driver,
+//! for the driver's own instances, and for one task (the kept room); it waits for these in one
+//! request, and holds nothing meanwhile. From then on one of its tasks can always run, whatever
+//! others hold: in the kept room, which is returned when that task has ended. A task that waits
+//! holds nothing either, so each task gets the kept room at last. Nothing else that a query needs
+//! waits for room.
 //!
-//! Because of that a task can do without room of its own. It gets what nobody else waits or asks
-//! for: a long query with many tasks does not keep short calls waiting, and idle instances of
-//! functions stay.
+//! So a task can do without room of its own. It gets room that nobody else waits for or requests: a
+//! long query with many tasks does not keep short calls waiting, and idle instances of functions
+//! stay.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,48 +36,48 @@ use crate::runner::QueryRunner;
 /// The most tasks of a query that wait for room; each costs the server its request.
 const MAX_WAITING: usize = 65_536;
 
-/// What a task needs of its host.
+/// The sandboxes that a task needs of its host.
 #[derive(Debug)]
 pub(crate) struct Needs<'a> {
-    /// The UDFs that it calls.
+    /// The names of the UDFs that the task calls.
     pub udfs: &'a [String],
     pub spec: WorkerSpec,
 }
 
 impl QueryRunner {
-    /// What a worker of this task is.
+    /// Returns the specification of a task's worker.
     pub(crate) fn spec(&self, ask: &TaskAsk) -> WorkerSpec {
         self.worker_spec(!ask.s3.is_empty())
     }
 
-    /// What a task needs of its host.
+    /// Returns the sandboxes that a task needs of its host.
     pub(crate) fn needs<'a>(&self, ask: &'a TaskAsk) -> Needs<'a> {
         Needs { udfs: &ask.udfs, spec: self.spec(ask) }
     }
 
-    /// A worker with or without a network.
+    /// Returns the specification of a worker with or without a network.
     pub(crate) fn worker_spec(&self, network: bool) -> WorkerSpec {
         WorkerSpec { memory: self.limits.memory, cpu: self.limits.cpu, network }
     }
 
-    /// Tasks that wait for room.
+    /// Returns the number of tasks that wait for room.
     pub(crate) fn waiting(&self) -> usize {
         self.room.waiting.load(Ordering::Relaxed)
     }
 
-    /// Memory and processor of the sandboxes of a task with these UDFs.
+    /// Returns memory and processor of the sandboxes of a task with these UDFs.
     pub(crate) fn sandboxes_of(&self, udfs: &[String]) -> (ByteSize, CpuMillis) {
         let worker = Amount::one(self.limits.memory, self.limits.cpu);
         let Amount { memory, cpu_millis, .. } = worker + self.udf_amount(udfs.iter());
         (memory, CpuMillis(u32::try_from(cpu_millis).unwrap_or(u32::MAX)))
     }
 
-    /// Whether no task runs in the kept room.
+    /// Returns whether no task runs in the kept room.
     pub(crate) fn kept_room_is_free(&self) -> bool {
         self.room.free.available_permits() > 0
     }
 
-    /// The kept room for a task, once no other one runs in it.
+    /// Waits until no other task runs in the kept room, and takes it for a task.
     pub(crate) async fn kept_task_room(&self, ask: &TaskAsk) -> Result<TaskRoom> {
         let needs = self.needs(ask);
         match Arc::clone(&self.room.free).acquire_owned().await {
@@ -116,7 +119,7 @@ impl QueryRunner {
         self.room.free.add_permits(1);
     }
 
-    /// The room of an instance that the driver calls itself.
+    /// Takes the room of an instance that the driver calls itself.
     pub(crate) async fn own_room(&self, name: &str) -> Result<Rooms> {
         let own = lock(&self.room.own).remove(name);
         let Some(udf) = self.udfs.get(name).map(|bound| &bound.udf) else {
@@ -131,12 +134,12 @@ impl QueryRunner {
         }
     }
 
-    /// The room of a task, if there is some now.
+    /// Reserves the room of a task, if there is some now.
     pub(crate) fn reserve_at_once(&self, ask: &TaskAsk) -> Option<TaskRoom> {
         self.room_at_once(&self.needs(ask), MayEnd::Idle)
     }
 
-    /// The room of a task: its own, or the kept room.
+    /// Waits for the room of a task: its own, or the kept room.
     pub(crate) async fn task_room(&self, ask: &TaskAsk) -> Result<TaskRoom> {
         let needs = self.needs(ask);
         // A second attempt takes no room that a task without any waits for.
@@ -158,8 +161,8 @@ impl QueryRunner {
         self.wait_for_room(&needs).await
     }
 
-    /// Waits for an idle worker, for the kept room, or for room that nobody else asks for: a task
-    /// can do without that, because it can run in the kept room.
+    /// Waits for an idle worker, for the kept room, or for room that nobody else requests: a task
+    /// can do without room of its own, because it can run in the kept room.
     async fn wait_for_room(&self, needs: &Needs<'_>) -> Result<TaskRoom> {
         let account = self.host.node.account();
         let amount = self.task_amount(needs.udfs.iter());
@@ -186,7 +189,8 @@ impl QueryRunner {
         }
     }
 
-    /// What is idle, and room for the rest. If there is none now, what is idle is left so.
+    /// Takes the idle sandboxes that a task can use, and reserves room for the rest. If there is no
+    /// such room now, the idle sandboxes are given back.
     fn room_at_once(&self, needs: &Needs<'_>, may_end: MayEnd) -> Option<TaskRoom> {
         let account = self.host.node.account();
         let Needs { udfs, spec } = needs;
@@ -225,7 +229,7 @@ impl QueryRunner {
         TaskRoom { kept, ..self.divide(needs, &mut None, None, idle) }
     }
 
-    /// Each sandbox that is to be started gets its part of the room.
+    /// Gives each sandbox that is to be started its part of the room.
     pub(crate) fn divide(
         &self,
         needs: &Needs<'_>,
@@ -259,7 +263,8 @@ impl QueryRunner {
         Rooms { each: vec![own], zygote }
     }
 
-    /// Room for a zygote that an instance in kept room needs: a part of that was reserved for it.
+    /// Returns room for the zygote that an instance in the kept room needs: a part of the room that
+    /// was reserved for it.
     fn kept_zygote(&self, unit: &Unit) -> ZygoteRoom {
         if !self.host.node.needs_zygote(unit) {
             return ZygoteRoom::default();
@@ -269,7 +274,7 @@ impl QueryRunner {
         ZygoteRoom::new(kept.map(|kept| kept.take(zygote(), Use::Zygote)))
     }
 
-    /// How many further tasks could be started now.
+    /// Returns how many further tasks could be started now.
     pub(crate) fn tasks_with_room(&self) -> usize {
         self.host.node.ledger().how_many(self.task_amount(self.names()))
     }
@@ -282,13 +287,14 @@ impl QueryRunner {
         self.udfs.keys()
     }
 
-    /// A worker, instances of these UDFs, and the zygotes that these need.
+    /// Returns the room of a worker, of instances of these UDFs, and of the zygotes that these
+    /// need.
     fn task_amount<'n>(&self, names: impl Iterator<Item = &'n String> + Clone) -> Amount {
         let worker = Amount::one(self.limits.memory, self.limits.cpu);
         worker + self.amount_of_udfs(names)
     }
 
-    /// Instances of these UDFs, and the zygotes that these need.
+    /// Returns the room of instances of these UDFs, and of the zygotes that these need.
     pub(crate) fn amount_of_udfs<'n>(
         &self,
         names: impl Iterator<Item = &'n String> + Clone,
@@ -309,7 +315,7 @@ impl QueryRunner {
     }
 }
 
-/// The room that is waited for; none if there is nothing to wait for.
+/// Waits for the room that was requested; `None` if there is nothing to wait for.
 async fn granted(waiting: &mut Option<Waiting>) -> Option<Reservation> {
     waiting.as_mut()?.await.ok()
 }

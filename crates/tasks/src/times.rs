@@ -11,10 +11,10 @@ pub(crate) const PARSE_TIMEOUT: Duration = Duration::from_secs(60);
 /// both take some hundred.
 pub(crate) const END_REPORT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long the end of an instance is waited for when its code gave a reason of its own, which is
+/// How long to wait for the end of an instance whose code gave a reason of its own, which is
 /// usually the better one.
 pub(crate) const END_KNOWN_TIMEOUT: Duration = Duration::from_millis(20);
 
-/// How long a worker may take to remove what a query has left in object storage. Most of it are a
-/// few requests; what takes longer is left to the next query that uses the location.
+/// How long a worker may take to remove what a query has left in object storage. Most removals are
+/// a few requests; objects that take longer are left to the next query that uses the location.
 pub(crate) const CLEANUP_TIMEOUT: Duration = Duration::from_secs(60);

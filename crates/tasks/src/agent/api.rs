@@ -39,100 +39,105 @@ use snowmelt_node::{InstanceLimits, PackageAt, ProgramRequest, RemovalReason, Se
 use snowmelt_types::{Digest, ErrorReport, InvocationId, JobId, Tenant};
 use snowmelt_wire::{Mode, OnError, SourceCode};
 
-/// What one host runs of a job.
+/// The part of a job that one host runs: its ranks, the code that they load and their network.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct JobPart {
     /// The job.
     pub job: JobId,
-    /// Their code.
+    /// The code of the job's function.
     pub function: FunctionCode,
-    /// The place of this host among those that read the image of the program or package; none if
-    /// that is in no registry.
+    /// The place of this host among the hosts that read the image of the program or package; none
+    /// if the image is in no registry.
     #[serde(default)]
     pub place: Option<TreePlace>,
-    /// From where the host reads the function's files; empty for control's own host, which has them.
+    /// The hosts from which this host reads the function's files; empty for control's own host,
+    /// which has the files.
     #[serde(default)]
     pub files: Vec<SharedFile>,
     /// Values of the function's secrets.
     #[serde(default, skip_serializing_if = "Secrets::is_empty")]
     pub secrets: Secrets,
-    /// Functions in the whole job.
+    /// The number of ranks of the whole job, one for each call.
     pub size: u32,
-    /// The first rank on this host.
+    /// The first rank on this host, counted over the whole job from 0.
     pub first: u32,
-    /// Ranks on this host.
+    /// The number of ranks on this host.
     pub count: u32,
     /// The network of the job on this host; none if its functions do not communicate.
     #[serde(default)]
     pub network: Option<JobSpec>,
-    /// Which hosts of the network have which ranks.
+    /// The hosts of the network, each with its ranks.
     #[serde(default)]
     pub hosts: Vec<HostRanks>,
-    /// After how long without calls the part is closed, in milliseconds.
+    /// The time in milliseconds after which a part without calls is closed.
     pub start_within_ms: u64,
 }
 
 /// The code of a function, with all that a host needs to start instances of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FunctionCode {
-    /// Whose code it is.
+    /// The tenant that owns the code.
     pub tenant: Tenant,
     /// The code; empty for a program, whose files were uploaded before.
     pub code: SourceCode,
     /// The program that runs files; none for Python.
     #[serde(default)]
     pub program: Option<ProgramPart>,
-    /// The code package that it runs from instead of code and packages; each host reads it itself.
+    /// The code package that the function runs from instead of code and packages; each host reads
+    /// the package itself.
     #[serde(default)]
     pub packed: Option<PackageAt>,
-    /// The callable in the code.
+    /// The name of the callable in the code.
     pub handler: String,
-    /// How it is called.
+    /// The way in which the callable is called.
     pub mode: Mode,
     /// Requirements as pip writes them.
     pub packages: Vec<String>,
     /// Modules that the code imports.
     pub imports: Vec<String>,
-    /// Files that its instances see, by their names.
+    /// Files that the function's instances see, by the names under which they see them.
     #[serde(default, skip_serializing_if = "FileRefs::is_empty")]
     pub files: FileRefs,
-    /// What tells its secrets apart, whose values are sent beside it; none without secrets.
+    /// A digest that tells the function's secrets apart; their values are sent beside this code.
+    /// None without secrets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secrets: Option<Digest>,
-    /// How a function of SQL takes its batches; none for others.
+    /// The way in which a function of SQL takes its batches; none for other functions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batches: Option<BatchForm>,
-    /// What each instance may use.
+    /// The resources that each instance may use.
     pub limits: InstanceLimits,
 }
 
-/// How a function of SQL takes its batches, as in [`snowmelt_wire::Load`].
+/// The way in which a function of SQL takes its batches, as in [`snowmelt_wire::Load`].
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct BatchForm {
-    /// Their format.
+    /// The format of the batches.
     pub batch: Option<String>,
-    /// What becomes of rows on which it raises.
+    /// The fate of rows on which the function raises an error.
     pub on_error: OnError,
 }
 
-/// Has a host prepare a function, so that calls name it by its digest.
+/// A request that a host prepares a function, so that calls can name the function by its digest.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PrepareFunction {
-    /// Its code.
+    /// The code of the function.
     pub function: FunctionCode,
-    /// The place of the host among those that read its image; none if that is in no registry.
+    /// The place of the host among the hosts that read the function's image; none if the image is
+    /// in no registry.
     #[serde(default)]
     pub place: Option<TreePlace>,
-    /// From where the host reads the function's files; empty for control's own host, which has them.
+    /// The hosts from which this host reads the function's files; empty for control's own host,
+    /// which has the files.
     #[serde(default)]
     pub files: Vec<SharedFile>,
-    /// Values that its instances have.
+    /// Values of secrets that the function's instances have.
     #[serde(default, skip_serializing_if = "Secrets::is_empty")]
     pub secrets: Secrets,
-    /// Instances to start and load now.
+    /// The number of instances to start and load now.
     #[serde(default)]
     pub start: u32,
-    /// Instances to keep prewarmed from now on; absent: as many as before.
+    /// The number of instances to keep prewarmed from now on; absent: as many as before.
     #[serde(default)]
     pub prewarmed: Option<u32>,
 }
@@ -140,42 +145,42 @@ pub struct PrepareFunction {
 /// A call of a function that was prepared.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FunctionCall {
-    /// Names it in logs and to the function.
+    /// The identifier that names the call in logs and to the function.
     pub invocation: InvocationId,
-    /// What it is called with.
+    /// The argument of the call, as JSON.
     pub event: Box<RawValue>,
-    /// The most time for it, in milliseconds.
+    /// The most time for the call, in milliseconds.
     pub timeout_ms: u64,
 }
 
-/// How a call of a function ended.
+/// The end of a call of a function: its answer or error, and its log.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FunctionEnd {
-    /// Its answer, if it succeeded.
+    /// The answer of the call, if it succeeded.
     #[serde(default)]
     pub result: Option<Answer>,
-    /// Its error, if it failed.
+    /// The error of the call, if it failed.
     #[serde(default)]
     pub error: Option<ErrorReport>,
-    /// True if its instance ended with it.
+    /// True if the instance ended together with the call.
     pub instance_ended: bool,
-    /// What is known of why an instance was started for it; absent if none was.
+    /// The circumstances in which an instance was started for the call; absent if none was started.
     #[serde(default)]
     pub cold: Option<ColdStart>,
-    /// What it wrote, as much as is kept.
+    /// The beginning of the call's output, up to the most that is kept.
     pub log: String,
-    /// Bytes beyond that, which were dropped.
+    /// Bytes of output beyond `log`, which were dropped.
     pub log_dropped: u64,
     /// Instances of the function on the host now, idle ones included.
     pub instances: u32,
 }
 
-/// What a host knows of why it had to start an instance.
+/// Facts that a host knows about why it had to start an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ColdStart {
-    /// Calls of the function that ran on the host already.
+    /// Other calls and leases of the function that ran on the host when this call came.
     pub others: u32,
-    /// Why the last idle instance was removed, if one was.
+    /// The reason why the last idle instance was removed, if one was removed.
     #[serde(default)]
     pub removed: Option<RemovalReason>,
     /// Bytes that idle instances may have on the host.
@@ -185,133 +190,136 @@ pub struct ColdStart {
 /// A program of a function.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ProgramPart {
-    /// Its files.
+    /// The digest of the program's files.
     pub files: Digest,
-    /// What runs them.
+    /// The request that names what runs the files.
     pub request: ProgramRequest,
 }
 
-/// Asks whether the host has the files of a program, or uploads them.
+/// A request that asks whether the host has the files of a program, or uploads them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct UploadCode {
-    /// Their digest.
+    /// The digest of the files.
     pub digest: Digest,
-    /// The files; absent: it is only asked.
+    /// The files; absent if the request only asks whether they are there.
     #[serde(default)]
     pub code: Option<SourceCode>,
 }
 
-/// Whether files are there now.
+/// An answer that says whether the files of a program are on the host now.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct CodePresence {
     /// True if no files have to be uploaded.
     pub there: bool,
 }
 
-/// A part whose instances are started and have run nothing of the user's yet.
+/// An answer about a part whose instances are started, and have not run any code of the user yet.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct PartOpen {
-    /// What the network took, in microseconds; 0 without one.
+    /// Time that it took to make the network, in microseconds; 0 without a network.
     pub network_us: u64,
-    /// What was asked of the kernel for it: the same however many functions there are.
+    /// Requests to the kernel that made the network; their number does not depend on the number of
+    /// functions.
     pub network: Counters,
-    /// From the request to the last instance that was started, in microseconds.
+    /// Time from the request until the last instance was started, in microseconds.
     pub started_us: u64,
 }
 
-/// How long the hosts of a job may take to answer each other.
+/// A limit of the time that the hosts of a job may take to answer each other.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct ReadyWithin {
-    /// In milliseconds.
+    /// The limit, in milliseconds.
     pub within_ms: u64,
 }
 
-/// A part whose instances have loaded their code, unless there are hosts that it does not reach.
+/// An answer about a part whose instances have loaded their code, unless the part does not reach
+/// some hosts.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PartReady {
     /// Other hosts of the job that did not answer over its network in time, by their addresses
     /// between hosts. Then nothing was loaded, and nothing of the part is left.
     #[serde(default)]
     pub unreached: Vec<IpAddr>,
-    /// Until all other hosts of the job had answered over its network, in microseconds.
+    /// Time until all other hosts of the job had answered over its network, in microseconds.
     pub reached_us: u64,
-    /// Until the last instance had loaded its code, in microseconds.
+    /// Time until the last instance had loaded its code, in microseconds.
     pub loaded_us: u64,
 }
 
 /// The calls of a part: one for each rank.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PartCalls {
-    /// One event for each rank of the part, in order.
+    /// The events, one for each rank of the part, in the order of the ranks.
     pub events: Vec<Box<RawValue>>,
     /// The most time for each call, in milliseconds.
     pub timeout_ms: u64,
-    /// After how long without a request for its ends the part is closed, in milliseconds.
+    /// The time in milliseconds without a request for the part's ends after which the part is
+    /// closed.
     pub lease_ms: u64,
 }
 
-/// Asks for the ends of a part.
+/// A request for the ends of a part.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct EndsFrom {
-    /// How many are known already.
+    /// The number of ends that the caller knows already.
     pub from: usize,
-    /// How long to wait for another one, in milliseconds.
+    /// The time to wait for another end, in milliseconds.
     pub within_ms: u64,
 }
 
 /// The ends of a part from a number on, in the order in which they happened.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PartEnds {
-    /// Some of them, or none where none was there in time.
+    /// Ends that follow those that are known, or none if none came in time.
     #[serde(with = "shared")]
     pub ends: Vec<Arc<RankEnd>>,
     /// True if these are the last, and neither instances nor a network are left.
     pub finished: bool,
 }
 
-/// How the call of one rank ended.
+/// The end of the call of one rank: its answer or error, and its log.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RankEnd {
-    /// Which.
+    /// The rank, counted over the whole job.
     pub rank: u32,
-    /// Its answer, once it succeeded.
+    /// The answer of the call, if it succeeded.
     #[serde(default)]
     pub result: Option<Answer>,
-    /// Its error, once it failed.
+    /// The error of the call, if it failed.
     #[serde(default)]
     pub error: Option<ErrorReport>,
-    /// What it wrote, as much as is kept.
+    /// The beginning of the call's output, up to the most that is kept.
     #[serde(default)]
     pub log: String,
-    /// Bytes beyond that, which were dropped.
+    /// Bytes of output beyond `log`, which were dropped.
     #[serde(default)]
     pub log_dropped: u64,
-    /// From its call to its end, in microseconds.
+    /// Time from the call to its end, in microseconds.
     pub wall_us: u64,
 }
 
-/// Asks for the route of a packet from a host of a job.
+/// A request for the route of a packet from a host of a job.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct RouteTo {
-    /// Where it is to go.
+    /// The destination of the packet.
     pub to: IpAddr,
     /// The port at which a process should listen, if that host is this one.
     #[serde(default)]
     pub port: Option<u16>,
-    /// How long another host may take to answer, in milliseconds.
+    /// The time that another host may take to answer, in milliseconds.
     pub within_ms: u64,
 }
 
 /// The route of a packet from a host of a job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RouteFound {
-    /// Where the kernel would send it.
+    /// The way on which the kernel would send the packet.
     pub route: TracedRoute,
-    /// The listeners at that port on this host.
+    /// The listeners at the port of the request on this host.
     pub listeners: Vec<Listener>,
 }
 
-/// Values that are shared in memory, as a plain list.
+/// Serializes values that are shared in memory as a plain list.
 mod shared {
     use std::sync::Arc;
 

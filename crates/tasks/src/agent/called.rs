@@ -1,7 +1,8 @@
-//! A part that is called: its ends until they are fetched, and its lease.
+//! A part of a job whose ranks are called: its ends until they are fetched, and its lease.
 //!
-//! Invariant: an end stays here until the part is closed, so control may ask for it again after its
-//! connection, or control itself, was lost. What nobody asks for within the lease is closed.
+//! Invariant: an end stays here until the part is closed, so control may ask for the end again
+//! after control itself or its connection was lost. A part whose ends nobody asks for within the
+//! lease is closed.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::api::{PartEnds, RankEnd};
 
-/// The most bytes of results and logs in one answer, beyond which the rest is another one.
+/// The most bytes of results and logs in one answer; ends beyond that are sent in the next answer.
 const MAX_PAGE: usize = 16 << 20;
 
 /// A part whose ranks are called.
@@ -22,7 +23,7 @@ pub(super) struct Called {
     state: Mutex<State>,
     // Notified after each change of the state.
     changed: Notify,
-    /// What is sent ends the calls that still run, each with this error.
+    /// Sends the error with which each call that still runs ends.
     end: watch::Sender<Option<ErrorReport>>,
     closed: CancellationToken,
     lease: Duration,
@@ -54,13 +55,14 @@ impl Called {
         self.changed.notify_waiters();
     }
 
-    /// Nothing of the part is left but its ends.
+    /// Notes that nothing of the part is left but its ends.
     pub fn finish(&self) {
         self.lock().finished = true;
         self.changed.notify_waiters();
     }
 
-    /// The ends from a number on, once there is one that is not known yet; renews the lease.
+    /// Waits until there is an end that the caller does not know yet, and returns the ends from the
+    /// number `from` on; renews the lease.
     pub async fn ends(&self, from: usize, within: Duration) -> PartEnds {
         let deadline = Instant::now() + within;
         loop {
@@ -97,7 +99,7 @@ impl Called {
         self.end.send_replace(Some(error));
     }
 
-    /// The error of all calls that still run, once there is one.
+    /// Returns a receiver of the error with which all calls that still run are to end.
     pub fn ended(&self) -> watch::Receiver<Option<ErrorReport>> {
         self.end.subscribe()
     }

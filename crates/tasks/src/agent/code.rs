@@ -8,14 +8,15 @@ use snowmelt_wire::Load;
 use super::api::{BatchForm, FunctionCode, ProgramPart};
 
 impl FunctionCode {
-    /// Names the function with its limits: calls of the same one may use the same instances.
+    /// Returns the digest of the function's code and limits: calls of functions with the same
+    /// digest may use the same instances.
     pub fn digest(&self) -> Digest {
         // Maps of it are sorted, so equal values have equal texts.
         Digest::of(serde_json::to_vec(self).unwrap_or_default())
     }
 
     /// Prepares all that instances need. The image is read from the host that `place` names; the
-    /// files are here already.
+    /// function's files must be on this host already.
     pub async fn prepare(
         &self,
         node: &Node,
@@ -43,7 +44,7 @@ impl FunctionCode {
         }
     }
 
-    /// What an instance loads.
+    /// Returns the request by which an instance loads the function.
     pub fn load(&self, unit: &Unit) -> Load {
         let BatchForm { batch, on_error } = self.batches.clone().unwrap_or_default();
         Load { mode: self.mode, code: unit.code(), function: self.handler.clone(), batch, on_error }

@@ -15,8 +15,8 @@ use snowmelt_wire::{Call, Load};
 use super::Agent;
 use super::api::{ColdStart, FunctionCall, FunctionEnd, PrepareFunction};
 
-/// The most functions that are prepared; with more, the one that was called longest ago is
-/// forgotten, and control has it prepared again if it is called.
+/// The most functions that are prepared at the same time; with more, the function that was called
+/// longest ago is forgotten, and control has it prepared again when it is called.
 const MAX_PREPARED: usize = 10_000;
 
 /// The functions of a host.
@@ -29,7 +29,7 @@ pub(super) struct Functions {
 #[derive(Debug, Default)]
 struct Known {
     by_digest: HashMap<Digest, (Arc<Prepared>, u64)>,
-    /// Look-ups so far.
+    /// Look-ups so far, as a clock for which function was used last.
     used: u64,
 }
 
@@ -39,21 +39,21 @@ pub(super) struct Prepared {
     unit: Unit,
     limits: Arc<InstanceLimits>,
     pub load: Load,
-    /// Calls and leases.
+    /// Calls and leases that run now.
     running: AtomicU32,
 }
 
-/// A call that runs, or a lease, until it is dropped.
+/// A call that runs, or a lease that is held, counted until it is dropped.
 pub(super) struct Running(pub Arc<Prepared>);
 
 impl Running {
-    /// Counts one more, and says how many there were.
+    /// Counts one more call or lease, and says how many there were before.
     fn begin(prepared: Arc<Prepared>) -> (Self, u32) {
         let others = prepared.running.fetch_add(1, Ordering::Relaxed);
         (Self(prepared), others)
     }
 
-    /// It is over. Instances of the function on the host now.
+    /// Ends the call or lease. Returns the instances of the function that are on the host then.
     pub fn end(self, node: &Node) -> u32 {
         let prepared = Arc::clone(&self.0);
         drop(self);
@@ -125,8 +125,8 @@ impl Agent {
         Ok(FunctionEnd { result, error, instance_ended, cold, log, log_dropped, instances })
     }
 
-    /// An instance of a function that was prepared, if there is room for it at once; and how many
-    /// calls and leases there are beside this one.
+    /// Takes an instance of a function that was prepared, if there is room for the instance at
+    /// once. Returns the number of other calls and leases of the function too.
     pub(super) async fn take(
         &self,
         digest: &Digest,
@@ -142,7 +142,7 @@ impl Agent {
         Ok((running, lease, others))
     }
 
-    /// The functions that are prepared.
+    /// Returns the digests of the functions that are prepared.
     pub fn prepared_functions(&self) -> Vec<Digest> {
         self.inner.functions.all()
     }
@@ -170,7 +170,7 @@ impl Prepared {
         Ok(())
     }
 
-    /// As many slots as there is room for at once, and at least one.
+    /// Leases as many of `count` slots as there is room for at once, and at least one.
     async fn lease(&self, node: &Node, count: usize) -> Result<Vec<InstanceLease>, ErrorReport> {
         let mut leases = Vec::new();
         for lease in node.lease_instances_at_once(&self.unit, &self.limits, count).await {
@@ -182,7 +182,7 @@ impl Prepared {
         Ok(leases)
     }
 
-    /// Instances of the function on the host, idle ones included.
+    /// Returns the number of instances of the function on the host, idle ones included.
     pub fn instances(&self, node: &Node) -> u32 {
         let busy = self.running.load(Ordering::Relaxed).div_ceil(self.limits.concurrency.max(1));
         let idle = node.idle_instances(&self.unit, &self.limits);

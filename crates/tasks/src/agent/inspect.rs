@@ -13,7 +13,7 @@ use super::Agent;
 use super::api::{RouteFound, RouteTo};
 
 impl Agent {
-    /// The network of a job here.
+    /// Describes the network of a job on this host.
     ///
     /// # Errors
     /// `SM-0605` where it has none here.
@@ -34,7 +34,8 @@ impl Agent {
         looked.await.map_err(|error| error.report())
     }
 
-    /// The route of a packet from this host's part of a job, and the listeners if it stays here.
+    /// Traces the route of a packet from this host's part of a job, and lists the listeners if the
+    /// packet stays on this host.
     ///
     /// # Errors
     /// `SM-0605` where the job has no network here.

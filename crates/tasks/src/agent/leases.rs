@@ -1,8 +1,8 @@
-//! Instances of prepared functions that control leases here for its clients. The protocol is that of
-//! [`crate::remote::leases`].
+//! Leases of instances of prepared functions, which control takes here for its clients. The
+//! protocol is that of [`crate::remote::leases`].
 //!
-//! Invariant: an instance is leased as long as its connection: what control does not return is
-//! destroyed, also if control has vanished.
+//! Invariant: an instance is leased as long as its connection. An instance that control does not
+//! return is destroyed, also if control has vanished.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -26,7 +26,7 @@ use crate::remote::leases::{InstanceLeased, LEASES, LeaseEnd, LeaseInstance, REA
 use crate::remote::relay::wait_for_readers_within;
 use crate::remote::routes::take;
 
-/// How often it is looked whether control has closed its side of a connection.
+/// The interval at which the agent checks whether control has closed its side of a connection.
 const LOOKED_EVERY: Duration = Duration::from_secs(2);
 
 #[derive(Clone)]
@@ -36,7 +36,7 @@ struct Leasing {
     runtime: Handle,
 }
 
-/// The route of leases. Call it in the runtime that is to serve their connections.
+/// Returns the route of leases. Call it in the runtime that is to serve their connections.
 pub(super) fn routes(agent: Agent) -> Router {
     let leasing = Leasing { agent, runtime: Handle::current() };
     Router::new().route(LEASES, get(lease)).with_state(leasing)

@@ -32,7 +32,7 @@ use part::Part;
 
 pub use serve::router;
 
-/// The jobs of a host. Cheap to clone.
+/// The agent of a host, with all jobs that run there. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Agent {
     inner: Arc<Inner>,
@@ -56,16 +56,17 @@ struct Inner {
 /// The state of a part.
 #[derive(Debug)]
 enum Stage {
-    /// It is being opened or made ready.
+    /// The part is being opened or made ready.
     Opening,
-    /// It waits for its calls.
+    /// The part waits for its calls.
     Waiting(Part),
-    /// It is called, or has ended and has ends that control may ask for.
+    /// The ranks of the part are called, or have ended, and control may still ask for their ends.
     Called(Arc<Called>),
 }
 
 impl Agent {
-    /// An agent without jobs, which gives them no more than this memory, or what the machine has.
+    /// Returns an agent without jobs. Its ranks get at most `memory`, or the memory of the machine
+    /// if that is `None`.
     pub fn new(node: Node, memory: Option<ByteSize>) -> Self {
         let (parts, networks) = (Mutex::default(), Mutex::default());
         let (ranks, opened) = (AtomicU32::new(0), AtomicU64::new(0));
@@ -73,7 +74,7 @@ impl Agent {
         Self { inner: Arc::new(Inner { node, parts, opened, networks, ranks, functions, memory }) }
     }
 
-    /// Resources and load of the host.
+    /// Returns the resources and the load of the host.
     pub fn facts(&self) -> HostFacts {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let room = self.inner.room();
@@ -97,7 +98,7 @@ impl Agent {
         }
     }
 
-    /// Whether the host has the files of a program; stores them if they are in the request.
+    /// Answers whether the host has the files of a program; stores them if they are in the request.
     pub async fn upload(&self, uploaded: UploadCode) -> Result<CodePresence, ErrorReport> {
         let UploadCode { digest, code } = uploaded;
         let Some(code) = code else {
@@ -114,21 +115,22 @@ impl Agent {
         Ok(CodePresence { there: true })
     }
 
-    /// Reads an image or a file from elsewhere from now on, if this host has it.
+    /// Reads an image or a file from another place from now on, if this host has it.
     pub async fn place(&self, place: TreePlace) -> Result<(), ErrorReport> {
         let moved = self.inner.node.move_tree(place).await;
         moved.map_err(|error| error.report())
     }
 
-    /// What this host has read and sent of the images and files that it has a place for.
+    /// Returns the bytes that this host has read and sent of each image and file that it has a
+    /// place for.
     pub async fn image_bytes(&self) -> Result<Vec<HeldImage>, ErrorReport> {
         self.inner.node.held_trees().await.map_err(|error| error.report())
     }
 
     /// Makes the network of a part and starts its instances; on an error nothing of it is left.
     ///
-    /// A part of the same job that is not called ends first: a control that was restarted starts the
-    /// bursts again that were not called.
+    /// A part of the same job that is not called ends first: when control is restarted, it starts
+    /// the jobs again that were not called before.
     pub async fn open(&self, order: JobPart) -> Result<PartOpen, ErrorReport> {
         drop(self.inner.take(&order.job));
         let place = Place::take(&self.inner, &order.job)?;
@@ -194,7 +196,8 @@ impl Agent {
         Ok(())
     }
 
-    /// The ends of a part from a number on, as soon as there is one; renews the lease of the part.
+    /// Waits until there are ends of a part from the number `from` on, and returns them; renews the
+    /// lease of the part.
     ///
     /// # Errors
     /// `SM-0706` where no such part is called.
@@ -230,14 +233,15 @@ impl Agent {
 }
 
 impl Inner {
-    /// Memory for further ranks, in bytes. What is idle makes room, so it is not subtracted.
+    /// Returns the memory for further ranks, in bytes. Idle sandboxes make room, so their memory is
+    /// not subtracted.
     fn memory_left(&self) -> u64 {
         let capacity = self.node.ledger().capacity().memory;
         let most = self.memory.unwrap_or(ByteSize(u64::MAX)).min(capacity);
         memory_available().min(most.bytes().saturating_sub(self.memory_of_ranks()))
     }
 
-    /// What ranks have reserved, in bytes.
+    /// Returns the memory that ranks have reserved, in bytes.
     fn memory_of_ranks(&self) -> u64 {
         let uses = self.node.ledger().figures().uses.into_iter();
         let ranks = uses.filter(|(use_, _)| *use_ == Use::Burst);
@@ -281,7 +285,7 @@ impl Inner {
     }
 }
 
-/// The name of a part that is being opened; released unless it is filled.
+/// The reserved name of a part that is being opened; released unless the place is filled.
 struct Place<'a> {
     inner: &'a Inner,
     job: JobId,
@@ -317,7 +321,7 @@ fn missing(job: &JobId) -> ErrorReport {
         .hint("it was not called in time, or its host was started again")
 }
 
-/// `MemAvailable`; 0 where the kernel does not report it.
+/// Reads `MemAvailable` of the kernel, in bytes; 0 where the kernel does not report it.
 fn memory_available() -> u64 {
     let Ok(text) = std::fs::read_to_string("/proc/meminfo") else { return 0 };
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));

@@ -1,4 +1,4 @@
-//! One host's part of a job: its instances, each for one rank and one call, and its network.
+//! The part of a job on one host: its instances, each for one rank and one call, and its network.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,25 +18,26 @@ use tracing::Instrument;
 use super::api::{JobPart, PartCalls, PartOpen, PartReady, RankEnd};
 use super::called::Called;
 
-/// A part is tried once more with another zygote, if the one that it had is gone.
+/// The number of attempts to open a part: it is tried once more with another zygote if the first
+/// zygote is gone.
 const TRIES: usize = 2;
 
-/// Instances that wait for their calls. Dropping it ends them, and then their network.
+/// Instances that wait for their calls. Dropping the part ends them, and then their network.
 #[derive(Debug)]
 pub(super) struct Part {
     load: Load,
     ranks: Vec<(u32, InstanceLease)>,
-    /// No other host has ranks of the job.
+    /// True if no other host has ranks of the job.
     is_whole: bool,
-    /// What its agent tells it by from another part of the same job.
+    /// A number by which the agent tells this part from another part of the same job.
     pub number: u64,
     // After the ranks, which are in it.
     network: Option<Arc<RankNetwork>>,
 }
 
 impl Part {
-    /// Makes the network and starts all instances in one request; the first failure is that of
-    /// the part. Nothing of the user's has run then.
+    /// Makes the network and starts all instances in one request; the first failure is that of the
+    /// part. No code of the user has run then.
     pub async fn open(node: &Node, order: JobPart) -> Result<(Self, PartOpen), ErrorReport> {
         let begun = Instant::now();
         let made = async {
@@ -97,7 +98,7 @@ impl Part {
     }
 
     /// Waits until all hosts of the job answer over its network, and then loads the code. If some
-    /// do not, it says which and loads nothing.
+    /// do not answer, the result names them and nothing is loaded.
     pub async fn ready(&mut self, within: Duration) -> Result<PartReady, ErrorReport> {
         let begun = Instant::now();
         let failed = |error: Error| error.report();
@@ -117,18 +118,18 @@ impl Part {
         Ok(PartReady { reached_us, loaded_us, ..PartReady::default() })
     }
 
-    /// The network of the job here, if it has one.
+    /// Returns the network of the job on this host, if it has one.
     pub fn network(&self) -> Option<&Arc<RankNetwork>> {
         self.network.as_ref()
     }
 
-    /// How many.
+    /// Returns the number of ranks of the part.
     pub fn ranks(&self) -> u32 {
         u32::try_from(self.ranks.len()).unwrap_or(u32::MAX)
     }
 
     /// Calls each rank and reports its end; an instance goes as soon as its call has ended. Once
-    /// there is an error for all calls, it is that of all that still run.
+    /// there is an error for all calls, each call that still runs ends with it.
     pub async fn run(self, calls: PartCalls, called: &Called) {
         let limit = Duration::from_millis(calls.timeout_ms);
         let Self { load, ranks, is_whole, network, .. } = self;
@@ -183,7 +184,7 @@ async fn call(
     }
 }
 
-/// The error for all, once there is one.
+/// Waits for the error that ends all calls, and returns it.
 async fn reason_of_end(ended: &mut watch::Receiver<Option<ErrorReport>>) -> ErrorReport {
     let error = ended.wait_for(Option::is_some).await.ok().and_then(|error| error.clone());
     match error {
@@ -193,7 +194,8 @@ async fn reason_of_end(ended: &mut watch::Receiver<Option<ErrorReport>>) -> Erro
     }
 }
 
-/// What a rank learns of its job.
+/// Returns the environment variables that tell a rank about its job: rank, size, addresses and
+/// peers.
 fn environment(order: &JobPart, slot: u32, network: Option<&RankNetwork>) -> Result<Environment> {
     let mut variables = vec![
         ("SNOWMELT_JOB", order.job.as_str().to_owned()),

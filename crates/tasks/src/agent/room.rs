@@ -1,23 +1,26 @@
-//! How the memory of a host is divided, as control is told.
+//! The division of a host's memory, as the agent reports it to control.
 //!
-//! Control counts what it has placed: functions, ranks and tasks of queries. What these have reserved
-//! by now is said apart from what others have, so that control counts it once.
+//! Control counts the functions, ranks and tasks of queries that it has placed. What these have
+//! reserved by now is reported apart from what other sandboxes have, so that control counts it
+//! once.
 
 use snowmelt_ledger::Use;
 
 use super::Inner;
 
-/// Memory of a host, in bytes.
+/// The division of a host's memory, in bytes.
 pub(super) struct Room {
-    /// Limits that instances of functions may have together. An instance reserves a part of its limit.
+    /// The sum of the limits that instances of functions may have together. An instance reserves
+    /// only a part of its limit.
     pub functions: u64,
-    /// How much more these could be without tasks of queries.
+    /// The bytes by which `functions` would be larger without tasks of queries.
     pub of_tasks: u64,
-    /// All sandboxes together.
+    /// The memory of all sandboxes together.
     pub sandboxes: u64,
-    /// What of that others than functions, ranks and tasks have reserved.
+    /// The part of `sandboxes` that is reserved by others than functions, ranks and tasks, such as
+    /// drivers and zygotes.
     pub others: u64,
-    /// What ranks have reserved.
+    /// The memory that ranks have reserved.
     pub ranks: u64,
 }
 

@@ -18,8 +18,8 @@ use super::{Agent, leases};
 use crate::remote;
 use crate::task_host::TaskHost;
 
-/// The routes of the tables in [`super::api`] and [`crate::remote`]. `host` is that of the agent's
-/// node.
+/// Returns the routes of the tables in [`super::api`] and [`crate::remote`]. `host` is that of
+/// the agent's node.
 pub fn router(agent: Agent, host: TaskHost, token: Token) -> Router {
     let tasks = remote::routes::all(host, token.clone());
     let leases = leases::routes(agent.clone());

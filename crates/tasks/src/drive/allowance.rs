@@ -1,4 +1,4 @@
-//! Bounds of the requests of a driver: as many as a correct driver of its query needs at most.
+//! Bounds of the requests of a driver: the most that a correct driver of its query needs.
 //!
 //! A driver that hostile input has taken over can repeat allowed requests. Everything that a
 //! request costs is counted here: searched folders, files, workers and instances.
@@ -11,14 +11,15 @@ use snowmelt_wire::{
 
 use super::locations::Locations;
 
-/// Lists beside those of the named locations: a table can be named in several ways.
+/// Lists that are allowed beside one for each named location: a table can be named in several ways.
 const SPARE_LISTS: usize = 64;
 
 /// Instances of a function that can be requested in advance, for each worker. A worker that needs
 /// more gets them one by one.
 const AHEAD: usize = 4;
 
-/// Requests for footers of earlier queries, and to keep some: of 131,072 files each.
+/// The most requests of one driver to recall footers of earlier queries, and as many to keep some.
+/// Each request is about 131,072 files at most.
 const FOOTER_REQUESTS: usize = 4096;
 
 /// The requests that one driver has made, and may make.
@@ -35,19 +36,20 @@ pub(super) struct Allowance {
     /// is opened, here or on another host, which compares its own file with that version.
     listed: BTreeMap<String, Vec<String>>,
     plans: usize,
-    /// Requests that may still be made to recall footers and to keep them.
+    /// Requests that may still be made to recall footers.
     recalls: usize,
     keeps: usize,
-    /// Gangs that may still be asked for: each has two plans.
+    /// Gangs that may still be requested: each has two plans.
     gangs: usize,
-    /// Tasks by plan, and attempts by task.
+    /// The number of tasks of each plan.
     tasks: HashMap<u32, usize>,
     tried: HashMap<u32, u32>,
-    /// By function: instances requested in advance, and whether the driver has one of its own.
+    /// Each function with its instances requested in advance, and whether the driver has an
+    /// instance of its own.
     functions: HashMap<String, (usize, bool)>,
 }
 
-/// Why a request is refused.
+/// The reason why a request is refused.
 type Refusal = &'static str;
 
 impl Allowance {
@@ -68,14 +70,14 @@ impl Allowance {
         }
     }
 
-    /// A location is to be listed.
+    /// Counts a location that is to be listed.
     pub(super) fn list(&mut self) -> Result<(), Refusal> {
         let left = self.lists.checked_sub(1);
         self.lists = left.ok_or("it listed more locations than the query names")?;
         Ok(())
     }
 
-    /// These files were listed.
+    /// Notes files that were listed, so that each may be opened once.
     pub(super) fn listed(&mut self, files: &[LocalFile]) {
         for file in files {
             self.opens += 1;
@@ -86,7 +88,7 @@ impl Allowance {
         }
     }
 
-    /// So many files are to be opened for the driver.
+    /// Counts files that are to be opened for the driver.
     pub(super) fn open(&mut self, files: usize) -> Result<(), Refusal> {
         let left = self.opens.checked_sub(files);
         self.opens = left.ok_or("it opened files more often than the query needs them")?;
@@ -98,8 +100,8 @@ impl Allowance {
         self.listed.contains_key(path)
     }
 
-    /// Whether a task may read this version of a file: what the platform has found, and not what
-    /// the driver says.
+    /// Checks that a task may read this version of a file. Only versions that the platform has
+    /// found count, whatever the driver says.
     pub(super) fn grant(&self, file: &FileGrant) -> Result<(), Refusal> {
         match self.listed.get(&file.path) {
             Some(versions) if versions.contains(&file.version) => Ok(()),
@@ -108,13 +110,13 @@ impl Allowance {
         }
     }
 
-    /// A plan has arrived.
+    /// Counts a plan that has arrived. False if the driver has sent too many.
     pub(super) fn plan(&mut self) -> bool {
         self.plans += 1;
         self.plans <= MAX_PLANS
     }
 
-    /// So many footers of earlier queries are to be read.
+    /// Counts a request to read footers of earlier queries.
     pub(super) fn recall(&mut self, footers: usize) -> Result<(), Refusal> {
         if footers > MAX_FOOTERS {
             return Err("it asked for too many footers at once");
@@ -124,21 +126,22 @@ impl Allowance {
         Ok(())
     }
 
-    /// True if so many footers may be kept.
+    /// Counts a request to keep footers. False if it has too many footers, or the driver made too
+    /// many requests.
     pub(super) fn keep(&mut self, footers: usize) -> bool {
         let may = footers <= MAX_FOOTERS && self.keeps > 0;
         self.keeps = self.keeps.saturating_sub(1);
         may
     }
 
-    /// Room for a gang is to be reserved.
+    /// Counts a gang for which room is to be reserved.
     pub(super) fn reserve(&mut self) -> Result<(), Refusal> {
         let left = self.gangs.checked_sub(1);
         self.gangs = left.ok_or("it asked for more gangs than the query has stages")?;
         Ok(())
     }
 
-    /// An attempt of a task is to be started; its plan has arrived.
+    /// Counts an attempt of a task that is to be started; its plan has arrived.
     pub(super) fn run(&mut self, ask: &TaskAsk) -> Result<(), Refusal> {
         let udfs: BTreeSet<&String> = ask.udfs.iter().collect();
         if udfs.len() < ask.udfs.len() {
@@ -162,7 +165,8 @@ impl Allowance {
         Ok(())
     }
 
-    /// Functions whose instances the tasks will need: those which may be requested in advance.
+    /// Filters the functions whose instances the tasks will need: returns those that may be
+    /// requested in advance.
     pub(super) fn expect(&mut self, udfs: Vec<String>) -> Vec<String> {
         let most = self.workers.saturating_mul(AHEAD);
         let is_allowed = |name: &String| match self.functions.get_mut(name) {
@@ -175,7 +179,7 @@ impl Allowance {
         udfs.into_iter().filter(is_allowed).collect()
     }
 
-    /// The driver is to be connected with an instance of its own.
+    /// Counts the one instance of a function with which the driver itself may be connected.
     pub(super) fn connect(&mut self, udf: &str) -> Result<(), Refusal> {
         match self.functions.get_mut(udf) {
             Some((_, connected @ false)) => {
@@ -194,7 +198,7 @@ mod tests {
 
     use super::*;
 
-    /// Of two workers, one retry and one function.
+    /// Returns the allowance of a query with two workers, one retry and one function.
     fn allowance() -> Allowance {
         let udf = Signature {
             name: "f".to_owned(),

@@ -1,8 +1,9 @@
 //! The attempts of the tasks of one query: on which hosts they run, and the outputs that they leave.
 //!
-//! A task takes the first room that there is on any host, in the order of `placement`. If there is
-//! none, it waits for room, in the queue of the cluster where that decides, or for another task of the
-//! query to end. Since the query keeps room for one task on this host, each task runs at last.
+//! A task takes the first room on any host, in the order of `placement`. If there is none, the task
+//! waits until there is room (in the queue of the cluster, where that decides) or until another
+//! task of the query ends. Since the query keeps room for one task on this host, each task runs in
+//! the end.
 //!
 //! Invariant: an attempt that reads outputs of a host ends when that host is lost, also while it
 //! waits for room or starts.
@@ -68,12 +69,13 @@ impl<'q> Attempts<'q> {
         }
     }
 
-    /// Tasks that wait for room.
+    /// Returns the number of tasks that wait for room.
     pub fn waiting(&self) -> usize {
         self.starts.runner.waiting() + self.turns.waiting()
     }
 
-    /// Reserves room for all tasks of a gang, and connects them. `None` if there is no room now.
+    /// Reserves room for all tasks of a gang, and connects them. Returns `None` if there is no room
+    /// now.
     pub async fn reserve(&self, gang: &GangAsk) -> Result<Option<u64>, Failed> {
         // What a task waits for that could run is not taken from it.
         match self.turns.waiting() {
@@ -82,13 +84,13 @@ impl<'q> Attempts<'q> {
         }
     }
 
-    /// A gang is over.
+    /// Ends a gang that is over.
     pub fn disband(&self, gang: u64) {
         self.gangs.disband(gang);
         self.turns.freed().notify_waiters();
     }
 
-    /// Starts an attempt. Gives its number, and the connection to its worker.
+    /// Starts an attempt. Returns its number, and the connection to its worker.
     pub async fn start(&self, ask: TaskAsk, plan: Bytes) -> Result<(u64, OwnedFd), Failed> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         if !ask.twin
@@ -151,7 +153,7 @@ impl<'q> Attempts<'q> {
         })
     }
 
-    /// Ends an attempt: keeps its output if it has a result, and says otherwise why not.
+    /// Ends an attempt: keeps its output if it has a result, and otherwise returns why it failed.
     pub async fn end(
         &self,
         number: u64,
@@ -218,7 +220,7 @@ impl<'q> Attempts<'q> {
         Ok((end.worker, end.udfs))
     }
 
-    /// The outputs of these tasks are not read any more.
+    /// Removes the outputs of these tasks, which are not read any more.
     pub fn release(&self, tasks: &[u32]) {
         let next = self.next.load(Ordering::Relaxed);
         for (attempt, place) in self.starts.places.release(tasks, next) {

@@ -1,6 +1,6 @@
-//! Removes the objects that a query has left whose driver could not remove them.
+//! Removes the objects of a query whose driver could not remove them.
 //!
-//! A worker does it: the server has no client for S3.
+//! A worker does the removal, because the server has no client for S3.
 
 use snowmelt_node::{Error, Result, WorkerLease, WorkerSpec};
 use snowmelt_types::{ByteSize, Code, CpuMillis, ErrorReport, Report};
@@ -13,7 +13,8 @@ use super::nonblocking;
 use crate::runner::QueryRunner;
 use crate::times::{CLEANUP_TIMEOUT, END_REPORT_TIMEOUT};
 
-/// Removes them, in a sandbox with a network. Call it when all sandboxes of the query have ended.
+/// Removes the objects, in a sandbox with a network. Call it when all sandboxes of the query have
+/// ended.
 ///
 /// # Errors
 /// No sandbox could be started, or the store failed; a later query that uses the same location

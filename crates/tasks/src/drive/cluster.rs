@@ -1,4 +1,4 @@
-//! The other hosts of one query: their sessions, and which of them may run a task.
+//! The hosts of a cluster as one query sees them: their sessions, and which of them may run a task.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -19,8 +19,8 @@ use crate::remote::peers::{Peer, Peers, TaskPlace};
 use crate::remote::session::{NotOpened, Session};
 use crate::runner::QueryRunner;
 
-/// How long after its first task a host is waited for that opens its session, if all others run as
-/// many tasks as they have cores. Without packages to install, a session is open after a round trip.
+/// How long tasks wait for a host that opens its session, if all others run as many tasks as they
+/// have cores. Without packages to install, a session is open after a round trip.
 const EXPECTED_HOST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a host may take to open its session: it may have to read large files and to install large
@@ -46,7 +46,7 @@ pub(super) struct Cluster {
     expected_within: Duration,
 }
 
-/// What a query knows of another host.
+/// The state of another host, as one query knows it.
 #[derive(Debug, Default)]
 struct HostState {
     session: Opening,
@@ -62,13 +62,13 @@ struct HostState {
 /// A host that a task may run on.
 #[derive(Clone, Debug)]
 pub(super) enum Choice {
-    /// This one.
+    /// Control's own host, on which the query's driver runs.
     Here,
-    /// Another one.
+    /// Another host of the cluster.
     There(Arc<dyn Peer>),
 }
 
-/// Counts a task on its host for as long as it is there.
+/// A count of a task on its host, which ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Counted {
     running: Arc<AtomicU32>,
@@ -77,7 +77,7 @@ pub(super) struct Counted {
 }
 
 impl Counted {
-    /// The same with its place among all work of the cluster.
+    /// Adds the task's place among all work of the cluster.
     pub fn at(self, place: Option<Box<dyn TaskPlace>>) -> Self {
         let mut counted = self;
         counted.place = place;
@@ -92,7 +92,7 @@ impl Drop for Counted {
 }
 
 impl Cluster {
-    /// The hosts of a query. `changed` is notified when one more can be used.
+    /// Returns the hosts of a query. `changed` is notified when one more host can be used.
     pub fn new(runner: &QueryRunner, changed: &Arc<Notify>) -> Self {
         let own = runner.udfs.iter().filter(|(_, bound)| bound.udf.source.is_none());
         let own_udfs = own.map(|(name, _)| name.clone()).collect();
@@ -121,33 +121,33 @@ impl Cluster {
         }
     }
 
-    /// Whether there are other hosts.
+    /// Returns whether there are other hosts.
     pub fn has_others(&self) -> bool {
         self.peers.as_ref().is_some_and(|peers| !peers.others().is_empty())
     }
 
-    /// The other hosts; `None` if the query runs on this host alone.
+    /// Returns access to the other hosts; `None` if the query runs on this host alone.
     pub fn peers(&self) -> Option<&Arc<dyn Peers>> {
         self.peers.as_ref()
     }
 
-    /// Whether the cluster decides where tasks run.
+    /// Returns whether the cluster decides where tasks run.
     pub fn places_tasks(&self) -> bool {
         self.peers.as_ref().is_some_and(|peers| peers.places_tasks())
     }
 
-    /// Whether no other host can run a task with these UDFs.
+    /// Returns whether no other host can run a task with these UDFs.
     pub fn is_here_only(&self, udfs: &[String]) -> bool {
         udfs.iter().any(|udf| self.own_udfs.contains(udf))
     }
 
-    /// The name of this host; `None` if the query runs on it alone.
+    /// Returns the name of this host; `None` if the query runs on it alone.
     pub fn own_name(&self) -> Option<HostName> {
         self.peers.as_ref().map(|peers| peers.own_name())
     }
 
-    /// The hosts that may run a task, the best first, each with the number of rounds of tasks that it
-    /// runs. This host is always one of them.
+    /// Returns the hosts that may run a task, the best first, each with the number of rounds of
+    /// tasks that it runs. This host is among them in any case.
     pub fn choices(&self, ask: &TaskAsk, inputs: &[Input]) -> Vec<(u32, Choice)> {
         let peers = self.peers.as_ref().filter(|_| !self.is_here_only(&ask.udfs));
         let others = peers.map(|peers| peers.others()).unwrap_or_default();
@@ -170,8 +170,8 @@ impl Cluster {
         best.map(|place| (candidates[place].round(), choices[place].clone())).collect()
     }
 
-    /// The hosts that may run a task of a gang, the best first. All of them reach each other, as far
-    /// as that is known.
+    /// Returns the hosts that may run a task of a gang, the best first. All of them reach each
+    /// other, as far as that is known.
     pub fn gang_choices(&self, task: &GangTask) -> Vec<Choice> {
         let GangTask { task, udfs, files, .. } = task.clone();
         let ask = TaskAsk { task, udfs, files, ..TaskAsk::default() };
@@ -182,7 +182,7 @@ impl Cluster {
         self.choices(&ask, &[]).into_iter().map(|(_, choice)| choice).filter(may_stream).collect()
     }
 
-    /// To be notified when one more host can be used.
+    /// Returns the notification that one more host can be used.
     pub fn changed(&self) -> &Notify {
         &self.changed
     }
@@ -213,13 +213,13 @@ impl Cluster {
         Counted { running, place: None }
     }
 
-    /// A task of the query is on another host.
+    /// Notes that a task of the query is on another host.
     pub fn uses(&self, tenant: &Tenant, host: &HostName) {
         let uses = || self.peers.as_ref().and_then(|peers| peers.uses(tenant, host));
         self.state(host).used.get_or_init(uses);
     }
 
-    /// The session of the query on a host, which begins to be opened when it is first asked for.
+    /// Returns the session of the query on a host. The first call begins to open the session.
     pub fn session(&self, peer: &Arc<dyn Peer>) -> Opened {
         let session = &self.state(&peer.name()).session;
         let open = || {
@@ -238,12 +238,12 @@ impl Cluster {
         session.now(self.expected_within)
     }
 
-    /// Why hosts run no tasks of the query any more, each once.
+    /// Returns why hosts run no tasks of the query any more; each reason is returned once.
     pub fn take_failures(&self) -> Vec<NotOpened> {
         self.lock().values().filter_map(|state| state.session.take_failure()).collect()
     }
 
-    /// Ends the session on a host if it does not answer, or not with what it was sent.
+    /// Ends the session on a host if the host does not answer, or only with damaged data.
     pub async fn confirm(&self, host: &HostName) {
         if let Opened::Session(session) = self.state(host).session.now(Duration::ZERO) {
             session.confirm().await;
@@ -263,14 +263,14 @@ impl Cluster {
         order
     }
 
-    /// A host does not have a file: tasks that read it run elsewhere.
+    /// Notes that a host does not have a file: tasks that read the file run elsewhere.
     pub fn lacks(&self, host: &HostName, path: String) {
         let state = self.state(host);
         state.missing.lock().unwrap_or_else(PoisonError::into_inner).insert(path);
     }
 
-    /// A host and others cannot reach each other, though control reaches all: from now on what these
-    /// have is read by control's own host.
+    /// Notes that hosts cannot reach each other, though control reaches all of them. From now on
+    /// control's own host reads the outputs that these hosts have.
     pub fn set_apart<'h>(&self, hosts: impl Iterator<Item = &'h HostName>) {
         for host in hosts {
             self.state(host).is_apart.store(true, Ordering::Relaxed);
@@ -306,7 +306,7 @@ impl HostState {
     }
 }
 
-/// Whether a task on this host reads nothing of others.
+/// Returns whether a task on this host reads no outputs of other hosts.
 fn only_here(inputs: &[Input], host: &HostName) -> bool {
     inputs.iter().all(|input| match &input.place {
         Place::Here => false,
@@ -314,7 +314,7 @@ fn only_here(inputs: &[Input], host: &HostName) -> bool {
     })
 }
 
-/// What a host must know to run tasks of a query.
+/// Returns the request that tells a host all that it must know to run tasks of a query.
 fn order(runner: &QueryRunner) -> OpenQuery {
     let udfs = runner.udfs.values().filter(|_| runner.peers.is_some());
     OpenQuery {
@@ -349,7 +349,7 @@ fn image_part(UdfImage { name, tree, .. }: UdfImage) -> ImagePart {
     ImagePart { name, tree, place: None }
 }
 
-/// Why a host cannot run a UDF of a task.
+/// Returns the first UDF of a task that a host cannot run, and the reason.
 pub(super) fn refused_udf<'s>(
     session: &'s Session,
     ask: &TaskAsk,

@@ -21,8 +21,8 @@ use crate::remote::outputs::Outputs;
 use crate::remote::session::Session;
 use crate::runner::QueryRunner;
 
-/// What is smaller together is sent to more than [`CHILDREN`] hosts by the one that has made it: until
-/// others could pass it on, it is there.
+/// Outputs that are smaller together, in bytes, are sent by the host that made them to more than
+/// [`CHILDREN`] hosts: they arrive before others could pass them on.
 const PASSED_ON: u64 = 1 << 20;
 
 /// The hosts that copy each output of a query, by the attempt that made it.
@@ -36,8 +36,8 @@ struct Trees {
     last: u64,
 }
 
-/// The places of a host in trees, for a task that it is asked for. Dropping it gives them up, unless
-/// the host has begun its copies.
+/// The places of a host in the trees of a task's inputs, while the host is asked to run the task.
+/// Dropping it gives the places up, unless the host has begun its copies.
 #[derive(Debug)]
 pub(super) struct Asking<'t> {
     trees: &'t CopyTrees,
@@ -47,7 +47,8 @@ pub(super) struct Asking<'t> {
     has_begun: bool,
 }
 
-/// The bytes that several tasks read whole: all of them, and those that each host has made.
+/// The bytes of the inputs that several tasks read whole: their sum, and the bytes that each host
+/// has made.
 #[derive(Debug, Default)]
 struct Made {
     all: u64,
@@ -65,12 +66,12 @@ impl Host for Place {
 }
 
 impl CopyTrees {
-    /// A host is about to be asked for a task that reads these.
+    /// Begins to ask a host for a task that reads these inputs.
     pub fn asking(&self, inputs: &[Input]) -> Asking<'_> {
         Asking { trees: self, made: Made::of(inputs), asked: Vec::new(), has_begun: false }
     }
 
-    /// An output is not read any more. Gives the hosts that may have copies of it.
+    /// Forgets an output that is not read any more. Returns the hosts that may have copies of it.
     pub fn remove(&self, attempt: u64) -> impl Iterator<Item = Place> + use<> {
         let removed = self.lock().by_attempt.remove(&attempt);
         removed.into_iter().flat_map(CopyTree::hosts)
@@ -82,7 +83,7 @@ impl CopyTrees {
 }
 
 impl Asking<'_> {
-    /// The place of a host among those that copy one of the inputs.
+    /// Returns the place of a host among those that copy one of the inputs.
     pub fn spot(&mut self, host: &Place, input: &Input) -> Spot<Place> {
         let mut trees = self.trees.lock();
         trees.last += 1;
@@ -93,7 +94,7 @@ impl Asking<'_> {
         spot
     }
 
-    /// The host has answered, and has begun its copies or will not.
+    /// Notes that the host has answered, and whether it has begun its copies.
     pub fn answered(mut self, has_begun: bool) {
         self.has_begun = has_begun;
     }
@@ -120,8 +121,8 @@ impl Made {
         made
     }
 
-    /// How many hosts copy what a host has made from that one. If several hosts have made a part,
-    /// each sends about as much as one would that had made all.
+    /// Returns how many hosts copy from a host what it has made. If several hosts have made parts,
+    /// each host sends about as much as one host would that had made all.
     fn children_of(&self, host: &Place) -> usize {
         let own = self.by_host.get(&host.name().cloned()).copied().unwrap_or(0);
         let share = self.all.max(PASSED_ON) / own.max(1);
@@ -129,7 +130,8 @@ impl Made {
     }
 }
 
-/// The copies that a task on this host reads of outputs of other hosts, and its other inputs.
+/// Returns the copies that a task on this host reads of outputs of other hosts, and the task's
+/// other inputs.
 pub(super) async fn here(
     runner: &QueryRunner,
     trees: &CopyTrees,
@@ -187,7 +189,8 @@ mod tests {
         }
     }
 
-    /// From which host another one copies the output of the attempt 1, and its question for a task.
+    /// Asks a host for a task that reads the output of the attempt 1. Returns the name of the host
+    /// from which it copies the output, and the open question.
     fn asked<'t>(trees: &'t CopyTrees, host: &Place) -> (String, Asking<'t>) {
         let input = input(Place::Here, BYTES);
         let mut asking = trees.asking(std::slice::from_ref(&input));

@@ -1,29 +1,30 @@
-//! The tree of hosts that copy one output: which of them copies it from which other one. It has no
-//! I/O, and knows nothing of queries.
+//! The tree of hosts that copy one output: each host copies the output from its parent. The module
+//! has no I/O, and knows nothing of queries.
 //!
-//! A host has its place from when it is asked for a task that reads the output: the hosts that are
-//! asked next copy from it, while it may not have answered yet. It has none any more if no task begins
-//! there.
+//! A host gets its place when it is asked for a task that reads the output. The hosts that are
+//! asked next copy from it, although it may not have answered yet. It loses the place if no task
+//! begins there.
 //!
-//! Invariants: a host copies from one whose number is lower than its own, and numbers are never used
-//! twice. So no two hosts wait for each other, whatever has become of those in between. A host that
-//! is asked again after it had left has a new number.
+//! Invariants: a host copies from a host with a lower number than its own, and numbers are never
+//! used twice. So no two hosts wait for each other, whatever has become of the hosts in between. A
+//! host that is asked again after it had left has a new number.
 
 use std::collections::{HashMap, HashSet};
 
-/// The most hosts that copy an output from a host that copies it too.
+/// The most hosts that copy an output from a host that is itself copying it.
 pub(super) const CHILDREN: usize = 2;
 
-/// What can be in a tree.
+/// A host that can be in a tree.
 pub(super) trait Host: Clone {
-    /// Whether both are the same host.
+    /// Returns whether both are the same host.
     fn is(&self, other: &Self) -> bool;
 
-    /// Whether nothing can be copied from it any more.
+    /// Returns whether nothing can be copied from this host any more.
     fn is_gone(&self) -> bool;
 }
 
-/// The hosts that copy one output. Its root is the host that has made it, which is none of them.
+/// The tree of hosts that copy one output. Its root is the host that made the output, which is not
+/// among its members.
 #[derive(Debug)]
 pub(super) struct CopyTree<H> {
     // By number. Each host is there once, also one that has left: it may have begun a copy.
@@ -41,12 +42,12 @@ struct Member<H> {
     has_begun: bool,
 }
 
-/// The place of a host.
+/// The place of a host in a tree.
 #[derive(Debug)]
 pub(super) struct Spot<H> {
-    /// The number of its copy.
+    /// The number of the host's copy.
     pub number: u64,
-    /// The host that it copies from, and the number of that one's copy; `None` is the root.
+    /// The host that this host copies from, and the number of that host's copy; `None` is the root.
     pub parent: Option<(H, u64)>,
 }
 
@@ -57,8 +58,8 @@ impl<H> Default for CopyTree<H> {
 }
 
 impl<H: Host> CopyTree<H> {
-    /// A host is asked for a task. If it has no place yet, it gets one with this number, which is
-    /// higher than all before. The root may have so many children.
+    /// Notes that a host is asked for a task. A host without a place gets one with this number,
+    /// which must be higher than all before. The root may have `of_root` children.
     pub fn ask(&mut self, host: &H, number: u64, of_root: usize) -> Spot<H> {
         let known = self.members.iter().position(|it| it.host.is(host));
         let at = match known {
@@ -78,8 +79,8 @@ impl<H: Host> CopyTree<H> {
         Spot { number, parent: parent.map(|it| (it.host.clone(), it.number)) }
     }
 
-    /// A host has answered, or nobody waits for that any more. Without a copy that it has begun, and
-    /// without another question, it leaves.
+    /// Notes that a host has answered, or that nobody waits for its answer any more. A host that
+    /// has neither begun a copy nor another question leaves.
     pub fn answered(&mut self, number: u64, has_begun: bool) {
         if let Some(member) = self.members.iter_mut().find(|it| it.number == number) {
             member.asked = member.asked.saturating_sub(1);
@@ -87,12 +88,13 @@ impl<H: Host> CopyTree<H> {
         }
     }
 
-    /// The hosts that may have something of the output.
+    /// Returns the hosts that may have bytes of the output.
     pub fn hosts(self) -> impl Iterator<Item = H> {
         self.members.into_iter().map(|member| member.host)
     }
 
-    /// The first host, in the order in which they came, that may have another child.
+    /// Returns the number of the first host, in the order in which they came, that may have another
+    /// child; `None` is the root.
     fn free(&self, of_root: usize) -> Option<u64> {
         let mut children: HashMap<Option<u64>, usize> = HashMap::new();
         let there = || self.members.iter().filter(|it| it.is_there());
@@ -221,11 +223,11 @@ mod tests {
         assert_eq!(parents.collect::<Vec<_>>(), [None, None, None, None, Some(0), Some(0)]);
     }
 
-    /// What happens to a host.
+    /// An event of a host.
     #[derive(Clone, Debug)]
     enum Step {
         Asked(u8),
-        /// The oldest question that it has not answered.
+        /// The host answers its oldest question.
         Answers(u8, bool),
         IsLost(u8),
     }
@@ -240,7 +242,8 @@ mod tests {
     }
 
     proptest! {
-        /// Hosts that are asked, begin, refuse, leave, come back and are lost, in any order.
+        /// Checks the invariants while hosts are asked, begin, refuse, leave, come back and are
+        /// lost, in any order.
         #[test]
         fn no_hosts_wait_for_each_other_and_each_has_two_children_at_most(
             steps in prop::collection::vec(step(), 0..120),

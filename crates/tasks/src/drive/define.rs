@@ -1,7 +1,7 @@
-//! Has a statement parsed that may define a function: the server parses no SQL.
+//! Parses a statement that may define a function. The server itself parses no SQL.
 //!
-//! A worker does it. It has the limits of a driver, so that the idle driver of an earlier query is
-//! taken, and that of this statement by the next one.
+//! A worker parses the statement. The worker has the limits of a driver, so the idle driver of an
+//! earlier query can be taken, and the next query can take this worker.
 
 use snowmelt_node::{WorkerLease, WorkerSpec};
 use snowmelt_types::{Code, CpuMillis, End, ErrorReport, Report};
@@ -15,7 +15,7 @@ use crate::runner::QueryRunner;
 use crate::runner_errors::SPAWNER_REPLACED;
 use crate::times::{END_REPORT_TIMEOUT, PARSE_TIMEOUT};
 
-/// Parses a statement in a sandbox without files and without a network, by so many threads as a
+/// Parses a statement in a sandbox without files and without a network, with as many threads as a
 /// driver has.
 ///
 /// # Errors

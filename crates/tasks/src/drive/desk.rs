@@ -26,14 +26,14 @@ use crate::runner::QueryRunner;
 /// The most bytes of plans of one query.
 const PLAN_BYTES: usize = 256 << 20;
 
-/// The most requests of one driver that are answered at a time, beside those for tasks that wait for
-/// room: these need the requests that end other tasks.
+/// The most requests of one driver that are answered at a time, beside requests for tasks that wait
+/// for room: those wait for requests that end other tasks.
 const MAX_REQUESTS: usize = 4096;
 
-/// A result of a request, with its descriptors.
+/// The result of a request, with its descriptors.
 type Answer = std::result::Result<(Answered, Vec<OwnedFd>), Failed>;
 
-/// Where the requests of one driver are answered.
+/// The desk at which the requests of one driver are answered.
 pub(super) struct Desk<'q> {
     runner: &'q QueryRunner,
     scope: &'q Scope,
@@ -90,7 +90,7 @@ impl<'q> Desk<'q> {
         }
     }
 
-    /// Begins a request; gives a future for one that needs a reply.
+    /// Begins a request. Returns a future for a request that needs a reply, and `None` otherwise.
     fn take<'a>(&'a self, ask: Ask, plans: &Plans) -> Option<BoxFuture<'a, Answer>> {
         match ask {
             Ask::List { location } => Some(self.list(location).boxed()),
@@ -169,7 +169,7 @@ impl<'q> Desk<'q> {
         Ok((Answered::Footers { footers }, Vec::new()))
     }
 
-    /// They are written beside the query: a query that needs them meanwhile reads the files.
+    /// Keeps footers in the background: a query that needs a footer meanwhile reads the file.
     fn keep_footers(&self, footers: Vec<KeptFooter>) {
         if !self.scope.allowance().keep(footers.len()) {
             return;

@@ -1,10 +1,11 @@
 //! The gangs of one query: tasks that stream rows to each other, so that they run at the same time.
 //!
-//! Their tasks are spread over the hosts (`slots`). Each host reserves room for its part at once, or
-//! refuses; if one refuses, all give theirs back, and the gang is tried without that host. So room is
-//! there for all tasks or for none, and is never waited for: two queries that ask at the same time
-//! cannot wait for each other. Then the hosts connect the tasks. Nothing that is streamed is decoded by
-//! the platform, and what is on its way is bounded by the buffers of the sockets.
+//! The tasks of a gang are spread over the hosts (`slots`). Each host reserves room for its part at
+//! once, or refuses; if one host refuses, all hosts give their room back, and the gang is tried
+//! without the host that refused. So room is there for all tasks or for none, and no gang waits for
+//! room: two queries that ask at the same time cannot wait for each other. Then the hosts connect
+//! the tasks. The platform decodes nothing that is streamed, and the bytes on their way are bounded
+//! by the buffers of the sockets.
 //!
 //! Invariant: a gang that is over, or was given up before it began, has nothing on any host.
 
@@ -34,26 +35,26 @@ use crate::runner::QueryRunner;
 pub(super) struct Gangs {
     here: Arc<GangParts>,
     next: AtomicU64,
-    /// Streams of gangs that are not over.
+    /// The number of streams of gangs that are not over.
     streams: Arc<AtomicUsize>,
     live: Mutex<HashMap<u64, Gang>>,
 }
 
 #[derive(Debug)]
 struct Gang {
-    /// Those of tasks that have not started.
+    /// The slots of tasks that have not started.
     slots: Slots,
     _whole: Whole,
     _streams: Claimed,
 }
 
-/// What a task of a gang has that starts now.
+/// The reservation of a task of a gang, which the task takes when it starts.
 pub(super) enum Taken {
     Here(Box<TaskRoom>, Streams, Counted),
     There(Arc<Session>, Counted),
 }
 
-/// What all hosts have of a gang. Dropping it ends the gang there.
+/// The reservations of a gang on all its hosts. Dropping it ends the gang there.
 #[derive(Debug)]
 struct Whole {
     gang: u64,
@@ -68,7 +69,7 @@ impl Drop for Whole {
     }
 }
 
-/// Some of the streams that a query may have.
+/// A number of streams, counted against the most that a query may have.
 #[derive(Debug)]
 struct Claimed(Arc<AtomicUsize>, usize);
 
@@ -84,8 +85,8 @@ impl Gangs {
         Self { here, next: AtomicU64::new(0), streams: Arc::default(), live: Mutex::default() }
     }
 
-    /// Reserves room for all tasks of a gang, and connects them. `None` if there is no room for all of
-    /// them now.
+    /// Reserves room for all tasks of a gang, and connects them. Returns the number of the gang, or
+    /// `None` if there is no room for all of them now.
     pub async fn reserve(&self, starts: &Starts<'_>, ask: &GangAsk) -> Result<Option<u64>, Failed> {
         check(ask)?;
         let Some(claimed) = self.claim(ask.streams()) else { return Ok(None) };
@@ -104,8 +105,8 @@ impl Gangs {
         Ok(None)
     }
 
-    /// Reserves the slots of a gang on all hosts, and connects them. `None` if a host does not take
-    /// part, which the next attempt does without.
+    /// Reserves the slots of a gang on all hosts, and connects them. Returns `None` if a host does
+    /// not take part; the next attempt does without that host.
     async fn begin(
         &self,
         starts: &Starts<'_>,
@@ -132,7 +133,7 @@ impl Gangs {
         is_connected.then_some(whole)
     }
 
-    /// Has all hosts connect the tasks that send from there.
+    /// Has all hosts connect the tasks that send from there. False if a host fails.
     async fn connect(
         &self,
         starts: &Starts<'_>,
@@ -169,7 +170,7 @@ impl Gangs {
         is_connected
     }
 
-    /// What a task of a gang has, which starts now.
+    /// Takes the reservation of a task of a gang, which starts now.
     pub fn take(&self, gang: u64, ask: &TaskAsk) -> Result<Taken, Failed> {
         let slot = self.live().get_mut(&gang).and_then(|gang| gang.slots.take(ask.task));
         match slot {
@@ -186,14 +187,14 @@ impl Gangs {
         }
     }
 
-    /// A gang is over.
+    /// Ends a gang that is over.
     pub fn disband(&self, gang: u64) {
         // Ended outside the lock.
         let gang = self.live().remove(&gang);
         drop(gang);
     }
 
-    /// Counts streams, if the query may have so many more.
+    /// Counts streams, if the query may have that many more.
     fn claim(&self, streams: usize) -> Option<Claimed> {
         let more = |before: usize| before.checked_add(streams).filter(|sum| *sum <= MAX_STREAMS);
         self.streams.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
@@ -205,7 +206,7 @@ impl Gangs {
     }
 }
 
-/// Reserves the parts of other hosts. False if not all of them have room.
+/// Reserves the parts of other hosts. False if one of the hosts refuses its part.
 async fn reserve_there(
     starts: &Starts<'_>,
     parts: Vec<(Arc<Session>, GangPart)>,
@@ -237,8 +238,8 @@ fn is_at(at: &At, session: &Session) -> bool {
     matches!(at, At::Host { name, .. } if name == session.name())
 }
 
-/// Notes which hosts a gang does without because their tasks could not be connected. Without a
-/// reason, `from` does not answer.
+/// Notes which hosts a gang does without because their tasks could not be connected. If there is no
+/// reason in `failed`, the host `from` did not answer.
 fn not_connected(
     starts: &Starts<'_>,
     from: Option<&HostName>,

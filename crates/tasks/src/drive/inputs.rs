@@ -19,7 +19,7 @@ use crate::remote::session::Session;
 /// The inputs of a task on other hosts, by host.
 pub(super) type ByHost = BTreeMap<HostName, (Arc<Session>, Vec<Input>)>;
 
-/// The outputs on this host that a task here reads.
+/// Opens the outputs on this host that a task here reads.
 pub(super) fn here(
     kept: Option<&Outputs>,
     inputs: &[Input],
@@ -37,7 +37,7 @@ pub(super) fn here(
     here.map(open).collect()
 }
 
-/// Connections to the outputs on other hosts that a task here reads.
+/// Opens connections to the outputs on other hosts that a task here reads.
 pub(super) async fn elsewhere(
     query: &str,
     inputs: &[Input],
@@ -60,8 +60,8 @@ pub(super) async fn elsewhere(
     futures::future::try_join_all(opening).await
 }
 
-/// Breaks connections once one of the hosts is lost: the connection to a host that is frozen does
-/// not end by itself.
+/// Breaks connections once one of the hosts that have inputs is lost: the connection to a frozen
+/// host does not end by itself.
 pub(super) fn break_with(inputs: &[Input], sockets: Vec<OwnedFd>) -> Option<AbortOnDropHandle<()>> {
     end_with(inputs, move || {
         for socket in &sockets {
@@ -71,7 +71,7 @@ pub(super) fn break_with(inputs: &[Input], sockets: Vec<OwnedFd>) -> Option<Abor
     })
 }
 
-/// Calls `end` once one of the hosts is lost that have inputs.
+/// Calls `end` once one of the hosts that have inputs is lost.
 pub(super) fn end_with(
     inputs: &[Input],
     end: impl FnOnce() + Send + 'static,
@@ -86,7 +86,7 @@ pub(super) fn end_with(
     })))
 }
 
-/// The output of a future, unless one of the hosts is lost before that have inputs.
+/// Returns the output of a future, or `None` if one of the hosts that have inputs is lost before.
 pub(super) async fn unless_lost<T>(
     inputs: &[Input],
     beginning: impl Future<Output = T>,
@@ -98,7 +98,7 @@ pub(super) async fn unless_lost<T>(
     }
 }
 
-/// Waits until one of the hosts is lost that have inputs.
+/// Waits until one of the hosts that have inputs is lost.
 async fn lost(inputs: &[Input]) {
     let hosts = by_host(inputs);
     if hosts.is_empty() {
@@ -108,7 +108,7 @@ async fn lost(inputs: &[Input]) {
     futures::future::select_all(sessions).await;
 }
 
-/// The inputs on other hosts.
+/// Groups the inputs on other hosts by host.
 pub(super) fn by_host(inputs: &[Input]) -> ByHost {
     let mut hosts = ByHost::new();
     for input in inputs {

@@ -12,16 +12,16 @@ use super::quoted;
 #[derive(Debug)]
 pub(super) struct Locations {
     sql: String,
-    /// `None` where any quoted text may be one.
+    /// Quoted texts in the SQL that can be locations; `None` where any quoted text may be one.
     quoted: Option<Vec<String>>,
     tables: Vec<String>,
-    /// True if its stages exchange rows through a bucket.
+    /// True if the query's stages exchange rows through a bucket.
     exchange: bool,
-    /// True if it may read files of servers of HTTP.
+    /// True if the query may read files of HTTP servers.
     http: bool,
 }
 
-/// How locations in buckets begin, and those on servers of HTTP.
+/// The beginnings of locations in buckets.
 const BUCKETS: [&str; 2] = ["s3://", "s3a://"];
 const SERVERS: [&str; 2] = ["https://", "http://"];
 
@@ -54,8 +54,8 @@ impl Locations {
         named && !location.trim_matches('/').is_empty()
     }
 
-    /// True if the query can name a bucket, as a table or for its exchange, or a file on a server of
-    /// HTTP where the operator lists any: only then its driver and workers have a network.
+    /// True if the query can name a bucket, as a table or for its exchange, or a file on an HTTP
+    /// server where the operator lists any: only then its driver and workers have a network.
     pub(super) fn need_network(&self) -> bool {
         let servers = SERVERS.iter().filter(|_| self.http);
         let schemes: Vec<&str> = BUCKETS.iter().chain(servers).copied().collect();
@@ -67,7 +67,7 @@ impl Locations {
         self.exchange || self.tables.iter().any(is) || in_sql()
     }
 
-    /// The most locations that the query names.
+    /// Returns the most locations that the query can name.
     pub(super) fn most(&self) -> usize {
         let marks = || self.sql.matches(['\'', '"', '`']).count();
         self.tables.len() + self.quoted.as_ref().map_or_else(marks, Vec::len)

@@ -1,7 +1,7 @@
-//! Why an attempt failed that reads outputs of other hosts.
+//! The real reason for the failure of an attempt that reads outputs of other hosts.
 //!
-//! Invariant: an attempt that failed because an output is gone names the tasks whose outputs are, so
-//! that they are run again before it is.
+//! Invariant: an attempt that failed because outputs are gone names the tasks that made them, so
+//! that those tasks are run again before the attempt is.
 
 use snowmelt_types::{Code, HostName};
 use snowmelt_wire::Failed;
@@ -11,7 +11,8 @@ use super::inputs::by_host;
 use super::places::{Input, Places};
 use crate::remote::grants::gone;
 
-/// S3 may refuse one host alone: whose clock is wrong, which its message says.
+/// Adds the name of the reading host to an error of S3 about a wrong clock: S3 then refuses one
+/// host alone, and its message speaks of the clock.
 fn with_host(failed: Failed, reader: Option<&HostName>) -> Failed {
     let report = &failed.report;
     let is_of_clock = report.code == Code::S3_SETTING.code && report.message.contains("clock");
@@ -20,8 +21,8 @@ fn with_host(failed: Failed, reader: Option<&HostName>) -> Failed {
     Failed { report: Box::new(failed.report.hint(hint)), ..failed }
 }
 
-/// The real reason why an attempt failed: that a host is lost which has outputs that it reads, or
-/// that the `reader`, the other host that ran it, cannot reach another one.
+/// Returns the real reason why an attempt failed: a host with outputs that it reads is lost, or the
+/// `reader`, the other host that ran the attempt, cannot reach such a host.
 pub(super) async fn explain(
     places: &Places,
     cluster: &Cluster,
@@ -81,7 +82,7 @@ mod tests {
     use crate::remote::messages::{SessionAnswer, SessionAsk, SessionReply, SessionRequest};
     use crate::remote::peers::Peer;
 
-    /// A session that is open for as long as what its host sends comes whole.
+    /// Checks that a session is open for as long as the bytes of its host arrive undamaged.
     #[tokio::test]
     async fn a_host_that_damages_what_it_sends_gets_no_other_attempt() {
         let (peer, mut connections) = FakePeer::new("a").await;

@@ -56,18 +56,18 @@ use crate::runner::{QueryRunner, RESERVABLE_PERCENT};
 use crate::runner_errors::SPAWNER_REPLACED;
 use crate::times::END_REPORT_TIMEOUT;
 
-/// The least memory of a driver. It merges what all workers found.
+/// The least memory of a driver, which merges the results of all workers.
 const LEAST_MEMORY: ByteSize = ByteSize::mib(1536);
 
 /// Receives the progress of a driver. Must not block.
 pub trait DriverReporter: Send + Sync {
-    /// The query is planned.
+    /// Called when the query is planned.
     fn planned(&self);
-    /// The progress of the tasks.
+    /// Called with the progress of the tasks.
     fn progress(&self, progress: snowmelt_wire::RunProgress);
-    /// All tasks are done.
+    /// Called when all tasks are done and their results are merged.
     fn merging(&self);
-    /// Something that the user should know.
+    /// Called with a text that the user should know.
     fn note(&self, text: &str);
 }
 
@@ -84,7 +84,7 @@ pub type Frames = UnixStream;
 
 impl Driver {
     /// Waits for room, acquires a driver for a query and sends it the query. Relative locations are
-    /// read against `folder`. The profile counts from when the query was accepted.
+    /// read against `folder`. The profile counts from the time when the query was accepted.
     pub async fn begin(
         runner: &QueryRunner,
         mut drive: Drive,
@@ -127,19 +127,20 @@ impl Driver {
         }
     }
 
-    /// Returns the sandbox for another query: its answer was complete.
+    /// Returns the sandbox for another query. Call it when the driver's answer was complete.
     pub fn give_back(self) {
         self.lease.give_back();
     }
 
-    /// Why the driver ended without an answer.
+    /// Returns why the driver ended without an answer.
     pub async fn lost(&self) -> ErrorReport {
         let reading = self.scope.reading().clone();
         lost(&self.lease, reading.map(|file| format!("it was reading `{file}`"))).await
     }
 }
 
-/// Why the connection to a driver has ended; `more` is shown after what the driver wrote last.
+/// Returns why the connection to a driver has ended; `more` is shown after what the driver wrote
+/// last.
 async fn lost(lease: &WorkerLease, more: Option<String>) -> ErrorReport {
     match lease.ended(END_REPORT_TIMEOUT).await {
         Some((outcome, output)) => ended_with(&outcome.end, output.into_iter().chain(more)),
@@ -148,7 +149,7 @@ async fn lost(lease: &WorkerLease, more: Option<String>) -> ErrorReport {
     }
 }
 
-/// Why a driver has ended; the `excerpt` is what it wrote last.
+/// Returns why a driver has ended; the `excerpt` is what it wrote last.
 fn ended_with(end: &End, excerpt: impl IntoIterator<Item = String>) -> ErrorReport {
     let report =
         |code| ErrorReport::new(code, format!("the driver of the query {end}")).excerpt(excerpt);

@@ -1,6 +1,6 @@
-//! The session of a query on one other host, which is opened in the background.
+//! The session of a query on one other host, opened in the background.
 //!
-//! A host may first have to install the packages of the query's functions, which takes any time:
+//! A host may first have to install the packages of the query's functions, which may take long:
 //! meanwhile its tasks run elsewhere.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,20 +11,20 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::remote::session::{NotOpened, Session};
 
-/// What a query has on a host.
+/// The state of a query's session on a host.
 #[derive(Debug)]
 pub(super) enum Opened {
     /// An open session.
     Session(Arc<Session>),
-    /// Probably a session in a moment.
+    /// A session that probably opens in a moment.
     Soon,
-    /// Perhaps a session later.
+    /// A session that perhaps opens later.
     Later,
-    /// Nothing, now and later.
+    /// No session, now and later.
     Never,
 }
 
-/// The session on a host. Dropping it ends the opening.
+/// The session on a host, or its opening. Dropping it ends the opening.
 #[derive(Debug, Default)]
 pub(super) struct Opening {
     state: Arc<Mutex<State>>,
@@ -44,8 +44,8 @@ enum State {
 }
 
 impl Opening {
-    /// Begins to open it, if that was not done yet. Notifies `changed` when it is known what there
-    /// is.
+    /// Begins to open the session, if that was not done yet. Notifies `changed` when the session is
+    /// open or has failed.
     pub fn begin<F>(&self, open: impl FnOnce() -> F, changed: &Arc<Notify>)
     where
         F: Future<Output = Result<Session, NotOpened>> + Send + 'static,
@@ -71,7 +71,8 @@ impl Opening {
         *lock(&self.task) = Some(AbortOnDropHandle::new(task));
     }
 
-    /// What there is. One that has been opening for no longer than `patience` is expected soon.
+    /// Returns the state of the session. A session that has been opening for no longer than
+    /// `patience` is expected soon.
     pub fn now(&self, patience: Duration) -> Opened {
         match &*lock(&self.state) {
             State::Unasked => Opened::Soon,
@@ -83,7 +84,8 @@ impl Opening {
         }
     }
 
-    /// Why it could not be opened, or ended for damaged data, the first time.
+    /// Returns, once, why the session could not be opened, or that it ended because data was
+    /// damaged.
     pub fn take_failure(&self) -> Option<NotOpened> {
         match &mut *lock(&self.state) {
             State::Failed(why) => why.take(),
@@ -118,7 +120,7 @@ mod tests {
         (opening, peer, connections)
     }
 
-    /// Waits until it is known what there is.
+    /// Waits until the session is open or has failed.
     async fn settled(opening: &Opening) -> Opened {
         loop {
             match opening.now(Duration::MAX) {

@@ -1,4 +1,4 @@
-//! Which host a task runs on.
+//! The order of the hosts on which a task may run.
 //!
 //! The first rule is that the tasks of a query are spread by cores: a host gets a second round of
 //! tasks when all others have their first. Within a round a task goes to the host that has most
@@ -9,22 +9,22 @@ use std::cmp::Reverse;
 /// A host that may run a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Candidate {
-    /// Its cores.
+    /// The number of the host's cores.
     pub cores: u32,
-    /// Tasks of the query that run there.
+    /// The number of the query's tasks that run on the host.
     pub running: u32,
-    /// Bytes that the task reads from outputs there.
+    /// The bytes that the task reads from outputs on the host.
     pub input_bytes: u64,
 }
 
 impl Candidate {
-    /// How often it has a task for each of its cores.
+    /// Returns the number of whole rounds of tasks on the host: a round is one task for each core.
     pub fn round(&self) -> u32 {
         self.running / self.cores.max(1)
     }
 }
 
-/// The places in the list, the best first.
+/// Returns the indices of the candidates, the best first.
 pub(super) fn order(candidates: &[Candidate]) -> Vec<usize> {
     let mut places: Vec<usize> = (0..candidates.len()).collect();
     // Stable, so that equal hosts stay in their order.
@@ -46,7 +46,7 @@ mod tests {
         Candidate { cores, running, input_bytes }
     }
 
-    /// How many of some tasks each host gets, if they are placed one after another.
+    /// Returns how many of `tasks` each host gets, if they are placed one after another.
     fn spread(tasks: u32, mut hosts: Vec<Candidate>) -> Vec<u32> {
         for _ in 0..tasks {
             let first = order(&hosts)[0];

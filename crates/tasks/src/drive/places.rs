@@ -1,11 +1,12 @@
-//! Where the outputs of the tasks of one query are.
+//! The places of the outputs of one query's tasks.
 //!
-//! The driver asks for a further attempt of a task when no other one runs, or for one beside another
-//! one. With the first kind all attempts before are over: the driver may have cancelled one whose
-//! end is on its way, and that must not count, because the driver does not have its index.
+//! The driver requests a further attempt of a task in two cases: no other attempt runs, or the new
+//! one is to race another one. In the first case all earlier attempts are over. The driver may have
+//! cancelled an attempt whose end is still on its way; that end must not count, because the driver
+//! does not have the index of its output.
 //!
-//! Invariant: an output that is gone is known as gone until its task has ended again, so that a task
-//! that is to read it fails with the names of the tasks that have to be run again.
+//! Invariant: an output that is gone is known as gone until its task has ended again. A task that
+//! is to read it fails with the names of the tasks that have to be run again.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,9 +21,9 @@ use crate::remote::session::Session;
 /// A host with outputs.
 #[derive(Clone, Debug)]
 pub(super) enum Place {
-    /// This one.
+    /// Control's own host, on which the query's driver runs.
     Here,
-    /// Another one.
+    /// Another host.
     There(Arc<Session>),
 }
 
@@ -30,12 +31,12 @@ pub(super) enum Place {
 #[derive(Clone, Debug)]
 pub(super) struct Input {
     pub task: u32,
-    /// The attempt that made it.
+    /// The number of the attempt that made the output.
     pub attempt: u64,
     pub place: Place,
-    /// Bytes that are read of it.
+    /// Bytes that the task reads of the output.
     pub bytes: u64,
-    /// Whether other tasks read all of it too.
+    /// True if other tasks read all of it too.
     pub is_shared: bool,
 }
 
@@ -47,27 +48,27 @@ pub(super) struct Places {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Attempt and place, by task.
+    /// The attempt that made each task's output, and the output's place.
     outputs: HashMap<u32, (u64, Place)>,
-    /// The last attempt of each task that is over, with all before it.
+    /// The last attempt of each task that is over; all before it are over too.
     over: HashMap<u32, u64>,
     gone: BTreeSet<u32>,
 }
 
 impl Input {
-    /// The task, and the attempt that made it.
+    /// Returns the task, and the attempt that made the output.
     pub fn output(&self) -> (u32, u64) {
         (self.task, self.attempt)
     }
 }
 
 impl Place {
-    /// Whether what is there cannot be read any more.
+    /// Returns whether outputs there cannot be read any more.
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::There(session) if session.is_dead())
     }
 
-    /// Its name; `None` is this host.
+    /// Returns the name of the host; `None` is this host.
     pub fn name(&self) -> Option<&HostName> {
         match self {
             Self::Here => None,
@@ -75,15 +76,15 @@ impl Place {
         }
     }
 
-    /// Whether both are the same host.
+    /// Returns whether both are the same host.
     pub fn is(&self, other: &Self) -> bool {
         self.name() == other.name()
     }
 }
 
 impl Places {
-    /// The attempt of a task that is asked for next; no other one of it runs. Gives the output of
-    /// one before, which counts no more.
+    /// Begins the next attempt of a task, of which no other attempt runs. Returns the output of an
+    /// earlier attempt, which counts no more.
     pub fn begin(&self, task: u32, attempt: u64) -> Option<(u64, Place)> {
         let mut known = self.lock();
         known.end_before(task, attempt);
@@ -94,8 +95,8 @@ impl Places {
         before
     }
 
-    /// Notes the output of an attempt. True if it counts: the first complete attempt does that is
-    /// not over, as long as its output is there.
+    /// Notes the output of an attempt. Returns whether the output counts: the first attempt that is
+    /// complete and not over counts, as long as its output is there.
     pub fn add(&self, task: u32, attempt: u64, place: Place) -> bool {
         let mut known = self.lock();
         let is_over = known.over.get(&task).is_some_and(|last| attempt <= *last);
@@ -108,7 +109,8 @@ impl Places {
         counts
     }
 
-    /// The outputs of these attempts of tasks are gone. What another attempt has made since stays.
+    /// Notes that the outputs of these attempts of tasks are gone. An output that another attempt
+    /// has made since stays.
     pub fn forget(&self, outputs: impl IntoIterator<Item = (u32, u64)>) {
         let mut known = self.lock();
         for (task, attempt) in outputs {
@@ -119,8 +121,9 @@ impl Places {
         }
     }
 
-    /// The outputs of these tasks are not read any more, nor those of their attempts before `next`
-    /// that have not ended. Gives those that were there.
+    /// Ends the attempts of these tasks before `next`, whose outputs are not read any more, neither
+    /// those that exist nor those of attempts that have not ended. Returns the outputs that
+    /// existed.
     pub fn release(&self, tasks: &[u32], next: u64) -> Vec<(u64, Place)> {
         let mut known = self.lock();
         let release = |task: &u32| {
@@ -130,7 +133,7 @@ impl Places {
         tasks.iter().filter_map(release).collect()
     }
 
-    /// The outputs that a task reads.
+    /// Returns the outputs that a task reads.
     pub fn inputs(&self, ask: &TaskAsk) -> Result<Vec<Input>, Failed> {
         let mut bytes: HashMap<u32, (u64, bool)> = HashMap::new();
         // Objects are read with the query's own keys, on any host.
@@ -278,7 +281,8 @@ mod tests {
     }
 
     proptest! {
-        /// Attempts of one task that begin, end well and whose outputs are lost, in any order.
+        /// Checks that the last attempt counts while attempts of one task begin, end well and lose
+        /// their outputs, in any order.
         #[test]
         fn the_last_attempt_counts_whatever_those_before_it_do(
             steps in prop::collection::vec((0_u8..3, 0_usize..4), 0..40),

@@ -1,7 +1,8 @@
-//! The place of one attempt: on the first of the hosts that may run it, the best first, that has room.
+//! The place of one attempt: the best of the hosts that may run it and have room.
 //!
-//! Where the cluster decides who gets a host, it is asked before the host itself, which has the last
-//! word. Who waits tells it which hosts could run the attempt now.
+//! Where the cluster decides which task gets a host, the cluster is asked before the host itself,
+//! which has the last word. A task that waits tells the cluster which hosts could run the attempt
+//! now.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use crate::remote::peers::{TaskPlace, TaskWish};
 use crate::remote::session::Session;
 use crate::remote::starting::Placed;
 
-/// Where an attempt has room.
+/// The reserved room of an attempt on a host.
 pub(super) enum Room {
     Here(Box<TaskRoom>, Counted),
     There(Placed, Counted),
@@ -38,12 +39,12 @@ struct Open {
     session: Option<Arc<Session>>,
 }
 
-/// What the cluster was asked for; nothing where each host decides alone.
+/// The request to the cluster for a host; `None` where each host decides alone.
 type Place = Option<Box<dyn TaskPlace>>;
 
 impl Start<'_, '_> {
-    /// The hosts that may run it, the best first. `None` comes before those than which one is better
-    /// that is expected to have a session soon.
+    /// Returns the hosts that may run the attempt, the best first. An item `None` marks that the
+    /// hosts after it are worse than a host that is expected to have a session soon.
     fn open(&self) -> impl Iterator<Item = Option<Open>> {
         let Self { starts, asked } = self;
         // The round of the best host that is expected.
@@ -68,7 +69,7 @@ impl Start<'_, '_> {
         })
     }
 
-    /// Asks a host for room. Where it has some, the attempt has its place there.
+    /// Asks a host for room. If it has some, the room is reserved for the attempt.
     async fn ask_host(
         &self,
         Open { choice, session }: Open,

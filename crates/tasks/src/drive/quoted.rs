@@ -41,11 +41,11 @@ const BEHIND_TABLES: [&str; 12] = [
     "EXCEPT",
 ];
 
-/// Letters that change how the quotation directly behind them is read.
+/// The most letters of a word that changes how the quotation directly behind it is read.
 const LONGEST_PREFIX: usize = 2;
 
-/// The quoted texts that can be tables, or `None` where only a parser can decide: texts with
-/// escapes or prefixes, and unterminated ones.
+/// Returns the quoted texts that can be tables, or `None` where only a parser can decide: texts
+/// with escapes or prefixes, and unterminated ones.
 pub(super) fn tables(sql: &str) -> Option<Vec<String>> {
     let mut tokens = Tokens { rest: sql.chars().peekable(), prefix: false };
     let (mut place, mut around, mut found) = (Place::default(), Vec::new(), Vec::new());
@@ -77,20 +77,20 @@ pub(super) fn tables(sql: &str) -> Option<Vec<String>> {
     Some(found)
 }
 
-/// Where in a statement a token stands, within its parentheses.
+/// The position of a token in a statement, within its parentheses.
 #[derive(Clone, Copy, Default)]
 struct Place {
-    /// In a list of tables.
+    /// True in a list of tables.
     tables: bool,
-    /// A table can come next.
+    /// True if a table can come next.
     expects: bool,
-    /// Behind a point every word is a name.
+    /// True behind a point, where every word is a name.
     behind_point: bool,
-    /// Behind the name of a function that reads the locations in its first argument.
+    /// True behind the name of a function that reads the locations in its first argument.
     behind_reader: bool,
-    /// In the arguments of such a function.
+    /// True in the arguments of such a function.
     reads: bool,
-    /// In a list of locations there.
+    /// True in a list of locations in such arguments.
     locations: bool,
 }
 
@@ -124,7 +124,7 @@ struct Tokens<'s> {
 }
 
 impl Tokens<'_> {
-    /// The next token, if there is one; `None` where this cannot be decided.
+    /// Reads the next token, if there is one; `None` where the token cannot be decided.
     fn next(&mut self) -> Option<Option<Token>> {
         loop {
             let prefixed = std::mem::take(&mut self.prefix);
@@ -163,7 +163,7 @@ impl Tokens<'_> {
         word
     }
 
-    /// The text up to the mark that ends it; inside, such a mark is written twice.
+    /// Reads the text up to the mark that ends it; inside, such a mark is written twice.
     fn quoted(&mut self, mark: char) -> Option<String> {
         let mut text = String::new();
         loop {
@@ -178,7 +178,8 @@ impl Tokens<'_> {
         }
     }
 
-    /// Comments can be nested. One that begins with `/*!` is not a comment in every dialect.
+    /// Skips a comment. Comments can be nested. `None` for one that begins with `/*!`, which is not
+    /// a comment in every dialect.
     fn comment(&mut self) -> Option<()> {
         self.rest.next();
         if self.rest.peek() == Some(&'!') {

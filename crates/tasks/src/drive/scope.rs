@@ -1,4 +1,4 @@
-//! What one driver may request.
+//! The requests that one driver may make.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -12,16 +12,16 @@ use super::allowance::Allowance;
 use super::locations::Locations;
 use crate::footers::FooterScope;
 
-/// What one driver may request, and what it has requested.
+/// The requests that one driver may make, and has made.
 #[derive(Debug)]
 pub(super) struct Scope {
-    /// Relative locations are read against it.
+    /// The folder against which relative locations are read.
     pub folder: PathBuf,
     pub locations: Locations,
-    /// True if the query names a bucket.
+    /// True if the query's sandboxes have a network, because it names a bucket or an HTTP server.
     pub network: bool,
     pub allowance: Mutex<Allowance>,
-    /// Whose footers of earlier queries it may have.
+    /// The tenant and credentials whose footers of earlier queries the driver may have.
     pub footers: FooterScope,
     /// The folder of secrets of functions, which no query reads.
     pub secrets: Option<PathBuf>,
@@ -55,7 +55,7 @@ impl Scope {
         }
     }
 
-    /// Whether the files of a task may be opened, on any host.
+    /// Checks that the files of a task may be opened, on any host.
     pub fn check_granted(&self, files: &[FileGrant]) -> Result<(), Failed> {
         let allowance = self.allowance();
         files.iter().try_for_each(|file| allowance.grant(file)).map_err(refused)?;
@@ -75,7 +75,7 @@ fn secret(path: &str) -> Failed {
     Failed::of(ErrorReport::new(Code::FUNCTION_SECRET, message))
 }
 
-/// The error for a request that a correct driver never makes.
+/// Returns the error for a request that a correct driver never makes.
 pub(super) fn refused(why: &str) -> Failed {
     Failed::of(ErrorReport::new(
         Code::PROTOCOL,

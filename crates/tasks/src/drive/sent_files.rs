@@ -1,13 +1,13 @@
-//! The files of a query's functions, for the other hosts that run its tasks: these read them from
-//! each other, in the trees of each file.
+//! The files of a query's functions, for the other hosts that run its tasks. These hosts read the
+//! files from each other, in one tree for each file.
 //!
 //! The sessions of a query are opened on all hosts, but one after another. So all hosts get their
-//! places before the first session is opened: a host that found nobody above it, and soon after another
-//! one, would read a part from control that this one reads as well.
+//! places in the trees before the first session is opened. Otherwise a host without a parent, and
+//! soon after it another one, would both read the same part from control.
 //!
-//! Invariant: a host is told where it reads a file with the request that opens its session, so
-//! before it prepares the function. A file that control cannot offer is left out; the host then
-//! refuses the functions that have it.
+//! Invariant: the request that opens a host's session says where the host reads each file, so the
+//! host knows it before it prepares the function. A file that control cannot offer is left out; the
+//! host then refuses the functions that have it.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +30,7 @@ pub(super) struct SentFiles {
 }
 
 impl SentFiles {
-    /// None if the functions of a query have no files.
+    /// Returns the files of the query's functions; `None` if they have no files.
     pub fn of(node: &Node, order: &OpenQuery) -> Option<Self> {
         let files = order.udfs.iter().flat_map(|udf| udf.files.values());
         let digests: BTreeSet<String> = files.map(|file| file.digest.clone()).collect();
@@ -38,7 +38,7 @@ impl SentFiles {
         (!digests.is_empty()).then(|| Self { node, tenant, digests, offered: OnceCell::new() })
     }
 
-    /// From where a host reads each file.
+    /// Returns from where a host reads each file.
     pub async fn places(&self, peers: &dyn Peers, host: &HostName) -> Vec<SharedFile> {
         let offered = self.offered.get_or_init(|| self.offer(peers)).await;
         let shared = offered.iter().filter_map(|(digest, blob)| {

@@ -1,7 +1,7 @@
-//! Where the tasks of a gang run: they are spread by cores over the hosts that can be used now, like
-//! other tasks, those that send before those that receive.
+//! The hosts on which the tasks of a gang run. The tasks are spread by cores over the hosts that
+//! can be used now, like other tasks; tasks that send come before tasks that receive.
 //!
-//! Hosts that are opening their sessions are waited for as long as for other tasks.
+//! The gang waits for hosts that are opening their sessions as long as other tasks do.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
@@ -18,34 +18,35 @@ use crate::remote::messages::{At, GangLinks, GangPart, ReceiversAt};
 use crate::remote::pass_on::buffer_bytes;
 use crate::remote::session::Session;
 
-/// After which time hosts that open a session are looked at again.
+/// The interval at which hosts that are opening a session are looked at again.
 const LOOKED_AGAIN: Duration = Duration::from_millis(100);
 
-/// Where each task of a gang runs.
+/// The slot of each task of a gang.
 #[derive(Debug)]
 pub(super) struct Slots(HashMap<u32, Slot>);
 
-/// Where a task of a gang runs.
+/// The host on which a task of a gang runs.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub host: Host,
-    /// Counts it on its host.
+    /// The count of the task on its host.
     pub counted: Counted,
 }
 
 /// A host of a gang.
 #[derive(Clone, Debug)]
 pub(super) enum Host {
-    /// This one.
+    /// Control's own host, on which the query's driver runs.
     Here,
-    /// Another one, and where its agent listens.
+    /// Another host, and the address at which its agent listens.
     There(Arc<Session>, SocketAddr),
 }
 
-/// What was found for a task.
+/// The result of a look for a task's host.
 enum Found {
     Slot(Slot),
-    /// Its host is opening its session; counted, so that others get other hosts.
+    /// A host that is opening its session; the task is counted there, so that other tasks get other
+    /// hosts.
     Soon(Counted),
 }
 
@@ -54,7 +55,7 @@ enum Found {
 pub(super) struct Without {
     pub here: bool,
     pub others: BTreeSet<HostName>,
-    /// They lack files of it, and may run its tasks that read none.
+    /// Hosts that lack files of the gang, and may still run its tasks that read no files.
     pub for_files: BTreeSet<HostName>,
 }
 
@@ -72,7 +73,7 @@ impl Without {
 }
 
 impl Slots {
-    /// A slot for each task of a gang; `None` if one of them may run on no host.
+    /// Finds a slot for each task of a gang; `None` if one of them may run on no host.
     pub async fn of(cluster: &Cluster, ask: &GangAsk, without: &Without) -> Option<Self> {
         loop {
             let changed = cluster.changed().notified();
@@ -98,7 +99,7 @@ impl Slots {
     }
 
     /// Gives all slots their places among all work of the cluster. False if a host has no room for
-    /// its part, without which the gang is tried next.
+    /// its part; the host is added to `without`, so that the next try leaves it out.
     pub fn place(&mut self, starts: &Starts<'_>, ask: &GangAsk, without: &mut Without) -> bool {
         let (Some(peers), Some(own)) = (starts.cluster.peers(), starts.cluster.own_name()) else {
             return true;
@@ -135,12 +136,12 @@ impl Slots {
         }
     }
 
-    /// The slot of a task, which starts now.
+    /// Takes the slot of a task, which starts now.
     pub fn take(&mut self, task: u32) -> Option<Slot> {
         self.0.remove(&task)
     }
 
-    /// The tasks of each host.
+    /// Returns the hosts of the gang, each with its tasks.
     pub fn parts(&self, gang: u64, ask: &GangAsk) -> Vec<(Host, GangPart)> {
         let mut parts = BTreeMap::new();
         for task in ask.senders.iter().chain(&ask.receivers) {
@@ -152,7 +153,7 @@ impl Slots {
         parts.into_values().collect()
     }
 
-    /// The streams from the tasks on a host; this one has no name here.
+    /// Returns the streams from the tasks on the host `from`; `None` is this host.
     pub fn links(&self, gang: u64, ask: &GangAsk, from: Option<&HostName>) -> GangLinks {
         let host = |task: &GangTask| self.0.get(&task.task).map(|slot| &slot.host);
         let is_there = |task: &&GangTask| host(task).is_some_and(|host| host.name() == from);
@@ -187,7 +188,7 @@ impl Host {
     }
 }
 
-/// The best host for a task, beside those that have a slot already.
+/// Finds the best host for a task; the slots that other tasks already have are counted.
 fn slot(cluster: &Cluster, task: &GangTask, without: &Without) -> Option<Found> {
     cluster.gang_choices(task).into_iter().find_map(|choice| {
         if without.excludes(&choice, task) {
@@ -219,7 +220,7 @@ mod tests {
         GangAsk { senders: (0..senders).map(task).collect(), receivers }
     }
 
-    /// The tasks on each host, those that send before those that receive.
+    /// Returns the names of the hosts with their tasks, those that send before those that receive.
     fn spread(slots: &Slots, ask: &GangAsk) -> Vec<(String, Vec<u32>)> {
         let parts = slots.parts(1, ask).into_iter();
         let name = |host: &Host| host.name().map_or("here", HostName::as_str).to_owned();

@@ -1,4 +1,4 @@
-//! The starts of attempts: whether a host has room for one, and what it is granted there.
+//! Starts attempts: asks whether a host has room for one, and grants it what it needs there.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,7 +25,7 @@ use crate::remote::starting::{NotPlaced, NotStarted, Placed, Relayed, place};
 use crate::remote::stream_ends::Streams;
 use crate::runner::{QueryRunner, Started};
 
-/// What all starts of a query need.
+/// The context that all starts of a query share.
 pub(super) struct Starts<'q> {
     pub runner: &'q QueryRunner,
     pub scope: &'q Scope,
@@ -39,24 +39,24 @@ pub(super) struct Starts<'q> {
     pub noted: Mutex<bool>,
 }
 
-/// An attempt that runs. Dropping it ends it.
+/// An attempt that runs. Dropping it ends the attempt.
 pub(super) struct Attempt {
     pub task: u32,
     pub has_output: bool,
     pub inputs: Vec<Input>,
     pub runs: Runs,
-    /// Counts it on its host.
+    /// The count of the attempt on its host.
     pub counted: Counted,
     _broken: Option<AbortOnDropHandle<()>>,
 }
 
-/// Where an attempt runs.
+/// The running task of an attempt, on this host or another one.
 pub(super) enum Runs {
     Here(Box<Started>),
     There(Arc<Session>, Relayed),
 }
 
-/// A task that is to be started.
+/// A task that is to be started, as one attempt.
 pub(super) struct Asked {
     pub ask: TaskAsk,
     pub plan: Bytes,
@@ -65,11 +65,11 @@ pub(super) struct Asked {
     pub inputs: Vec<Input>,
 }
 
-/// Why another host does not take an attempt.
+/// The reason why another host does not take an attempt.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum NotTaken {
     NoRoom,
-    /// It cannot run it.
+    /// The host cannot run the attempt.
     Unfit,
 }
 
@@ -159,7 +159,7 @@ impl Starts<'_> {
         }
     }
 
-    /// Waits until an attempt runs that has room on another host; `None` if that was lost.
+    /// Waits until an attempt runs that has room on another host; `None` if the room was lost.
     pub async fn start_there(
         &self,
         asked: &Asked,
@@ -187,14 +187,14 @@ impl Starts<'_> {
         Ok(Some((attempt, socket.into())))
     }
 
-    /// What a task with these UDFs needs.
+    /// Returns the room that a task with these UDFs needs.
     pub fn needs(&self, udfs: &[String]) -> TaskNeeds {
         let (memory, cpu) = self.runner.sandboxes_of(udfs);
         let is_here_only = self.cluster.is_here_only(udfs);
         TaskNeeds { tenant: self.runner.tenant.clone(), memory, cpu, is_here_only }
     }
 
-    /// The real reason why an attempt failed.
+    /// Returns the real reason why an attempt failed.
     pub async fn explain(
         &self,
         failed: Failed,
@@ -204,14 +204,14 @@ impl Starts<'_> {
         explain(&self.places, &self.cluster, failed, inputs, reader).await
     }
 
-    /// Says which hosts run no tasks of the query.
+    /// Tells the user which hosts run no tasks of the query any more.
     pub fn note_failures(&self) {
         for why in self.cluster.take_failures() {
             self.reporter.note(&format!("{why}: the query runs on the others"));
         }
     }
 
-    /// Says once that functions of the query cannot run on all hosts.
+    /// Tells the user once that functions of the query cannot run on all hosts.
     fn note_refused(&self, session: &Session, udf: &str, why: &ErrorReport) {
         let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
         if !std::mem::replace(&mut *noted, true) {
@@ -221,14 +221,15 @@ impl Starts<'_> {
     }
 }
 
-/// What a host is told of its copy.
+/// Describes a host's copy of an output, as the host is told: its number and its parent.
 fn copied(host: &Place, Spot { number, parent }: Spot<Place>) -> Copied {
     let from =
         |(place, copy): (Place, u64)| Some(ParentCopy { at: seen_from(host, &place)?, copy });
     Copied { number, parent: parent.and_then(from) }
 }
 
-/// Where a host is, seen from another one; `None` if its address is not known.
+/// Returns the address of the place `place` as the host `host` sees it; `None` if the address is
+/// not known.
 fn seen_from(host: &Place, place: &Place) -> Option<At> {
     match place {
         Place::Here => Some(At::Control),

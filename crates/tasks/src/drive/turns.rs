@@ -1,8 +1,8 @@
-//! The order in which tasks are placed for which there is no room.
+//! The order in which tasks get a place when there is no room for them at first.
 //!
-//! One task looks for room, the others wait for that: so they do not take each other's, and are
-//! placed in the order in which they were asked for. It waits for all of them where it is decided for
-//! the whole cluster who gets a host.
+//! One task looks for room, and the others wait for their turns. So they do not take each other's
+//! room, and are placed in the order in which they were requested. Where the whole cluster decides
+//! which task gets a host, the task that has the turn waits there on behalf of all.
 //!
 //! Invariant: a task has the turn until it has its place, and not while it starts there.
 
@@ -12,59 +12,60 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 
-/// After which time hosts without room are asked again.
+/// The interval after which hosts without room are asked again.
 const ASKED_AGAIN: Duration = Duration::from_millis(500);
 
-/// What a look for room has found.
+/// The result of a look for room.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found<P> {
     /// A place with room that is reserved.
     Place(P),
     /// No host has room.
     NoRoom,
-    /// There may be a better place in a moment than those with room now.
+    /// No place yet: a better one than those with room now may be free in a moment.
     Soon,
 }
 
 /// A task that is to be placed and started.
 #[async_trait]
 pub(super) trait Steps: Sync {
-    /// A place with room for it.
+    /// A place with room for the task.
     type Place: Send;
-    /// It runs.
+    /// The task once it runs.
     type Begun: Send;
     type Error: Send;
-    /// Its request for a host, from the first look until it has one.
+    /// The task's request for a host, from the first look until it has one.
     type Asked: Send;
 
-    /// Begins to ask.
+    /// Begins to request a host.
     fn ask(&self) -> Self::Asked;
 
     /// Looks for room on all hosts.
     async fn look(&self, asked: &mut Self::Asked) -> Result<Found<Self::Place>, Self::Error>;
 
-    /// The same in its turn: if there is no room, it waits for some.
+    /// Looks for room on all hosts while the task has its turn: if there is no room, the request
+    /// waits for some.
     async fn look_in_turn(
         &self,
         asked: &mut Self::Asked,
         queue: Waiting,
     ) -> Result<Found<Self::Place>, Self::Error>;
 
-    /// Ends when it has a host for which it has waited.
+    /// Waits until the request has been given a host for which it has waited.
     async fn placed(&self, asked: &mut Self::Asked);
 
     /// Waits for room on this host.
     async fn here(&self) -> Result<Self::Place, Self::Error>;
 
-    /// Starts it in its place; `None` if that is gone.
+    /// Starts the task in its place; `None` if the place is gone.
     async fn start(&self, place: Self::Place) -> Result<Option<Self::Begun>, Self::Error>;
 }
 
-/// The tasks of a query that wait.
+/// The tasks of a query that wait for room.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
     pub tasks: usize,
-    /// Since when some do.
+    /// The time since when at least one task has been waiting.
     pub since: Instant,
 }
 
@@ -77,7 +78,7 @@ pub(super) struct Turns {
     freed: Arc<Notify>,
 }
 
-/// Counts a task that waits.
+/// A count of a task that waits, until it is dropped.
 struct Counted<'t>(&'t Turns);
 
 impl<'t> Counted<'t> {
@@ -98,7 +99,7 @@ impl Drop for Counted<'_> {
 }
 
 impl Turns {
-    /// Tasks that wait.
+    /// Returns the number of tasks that wait.
     pub fn waiting(&self) -> usize {
         self.queue().map_or(0, |waiting| waiting.tasks)
     }
@@ -107,7 +108,7 @@ impl Turns {
         *self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// To be notified when there may be room where there was none.
+    /// Returns the notification that there may be room where there was none.
     pub fn freed(&self) -> &Arc<Notify> {
         &self.freed
     }
@@ -172,20 +173,20 @@ mod tests {
 
     use super::*;
 
-    /// Tasks on hosts, of which each has room for so many.
+    /// Tasks, and hosts that each have room for a number of them.
     #[derive(Default)]
     struct Hosts {
         room: Mutex<Vec<usize>>,
-        /// Better hosts may have room soon.
+        /// True if better hosts may have room soon.
         soon: Mutex<bool>,
         /// The hosts of the tasks whose starts have begun.
         starts: Mutex<Vec<usize>>,
-        /// The first starts, whose host is lost meanwhile.
+        /// The number of first starts that fail because their host is lost meanwhile.
         lost: Mutex<usize>,
         /// The place that the cluster has found for the task that waits.
         found: Mutex<Option<usize>>,
         is_found: Notify,
-        /// The tasks that waited at each look in turn.
+        /// The number of waiting tasks at each look in turn.
         queues: Mutex<Vec<usize>>,
     }
 

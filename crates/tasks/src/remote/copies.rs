@@ -1,8 +1,8 @@
 //! Copies of outputs of other hosts that several tasks read whole, such as the build side of a join:
 //! a host fetches each once for all of its tasks, and passes it on while it arrives.
 //!
-//! Invariant: what a copy says to have is in its file. One that cannot be made is not used: who needs
-//! the output reads it from the host that has made it.
+//! Invariant: the bytes that a copy says to have are in its file. A copy that cannot be made is not
+//! used: a task that needs the output reads it from the host that made it.
 
 use std::fs::File;
 use std::io;
@@ -21,25 +21,26 @@ use tokio_util::task::AbortOnDropHandle;
 use super::messages::ReadOutputs;
 use super::opened::{self, ReadError};
 
-/// Bytes of one request.
+/// The bytes of one request.
 const PIECE: u64 = 512 << 10;
 
-/// Bytes that are requested before the first of them have arrived.
+/// The bytes that are requested before the first of them have arrived.
 const AHEAD: u64 = 4 * PIECE;
 
-/// How long a host may take to open the output: it may wait for its own copy to begin, and for that of
-/// its parent.
+/// How long a host may take to open the output: it may have to wait until its own copy begins, and
+/// its parent's copy.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a host may take for the next piece: it may be about to read from another host instead of
 /// one that was lost.
 const PIECE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// A host that an output is copied from.
+/// A host from which an output is copied.
 pub(crate) struct Source {
-    /// Opens a connection for outputs to it.
+    /// A function that opens a connection for outputs to the host.
     pub connect: Connect,
-    /// If it copies the output too: the number that its copy has at most.
+    /// The highest number that the host's own copy may have, if the host copies the output too;
+    /// `None` if it made the output.
     pub copy: Option<u64>,
 }
 
@@ -62,7 +63,7 @@ struct State {
 
 impl Copy {
     /// Begins to fill a file with the output of an attempt, from the first of these hosts that has
-    /// it. If one fails in the middle, the next goes on there.
+    /// it. If one host fails in the middle, the next one continues there.
     pub fn begin(file: File, query: String, attempt: u64, sources: Vec<Source>) -> Self {
         let (file, (sender, state)) = (Arc::new(file), watch::channel(State::default()));
         let asked = ReadOutputs { query, attempts: vec![attempt], copy: None };
@@ -70,24 +71,25 @@ impl Copy {
         Self { file, state, _making: AbortOnDropHandle::new(tokio::spawn(making)) }
     }
 
-    /// The size of the output; `None` if the copy cannot be made.
+    /// Waits until the size of the output is known, and returns it; `None` if the copy cannot be
+    /// made.
     pub async fn size(&self) -> Option<u64> {
         let mut state = self.state.clone();
         state.wait_for(|it| it.size.is_some()).await.ok()?.size
     }
 
-    /// Waits until so many bytes have arrived. False if they do not.
+    /// Waits until the first `bytes` bytes have arrived. False if they will not arrive.
     pub async fn reaches(&self, bytes: u64) -> bool {
         self.state.clone().wait_for(|it| it.copied >= bytes).await.is_ok()
     }
 
-    /// True if it will never be whole.
+    /// Returns true if the copy will never be whole.
     pub fn has_failed(&self) -> bool {
         let state = *self.state.borrow();
         self.state.has_changed().is_err() && state.size != Some(state.copied)
     }
 
-    /// What has arrived so far.
+    /// Returns the file with the bytes that have arrived so far.
     pub fn file(&self) -> &Arc<File> {
         &self.file
     }
@@ -111,7 +113,7 @@ async fn make(
     }
 }
 
-/// Copies what is not there yet from one host.
+/// Copies the bytes that are not there yet from one host.
 async fn copy(
     connect: Connect,
     asked: &ReadOutputs,
@@ -185,8 +187,8 @@ mod tests {
         (0..3 * PIECE + 17).map(|at| (at % 251) as u8).collect()
     }
 
-    /// A host whose connections are answered in this way, and how it is asked for a copy with at most
-    /// this number, or for an output that it has made.
+    /// A host whose connections are answered in the given way. Also returns a function that makes a
+    /// source: of the host's copy with at most a number, or of an output that the host has made.
     async fn host<F: Future<Output = ()> + Send + 'static>(
         serve: impl Fn(HostStream) -> F + Send + 'static,
     ) -> impl Fn(Option<u64>) -> Source {
@@ -206,7 +208,7 @@ mod tests {
         }
     }
 
-    /// One that serves what it keeps of the query.
+    /// A host that serves the outputs that it keeps of the query.
     async fn keeper() -> (Arc<OutputStore>, KeptOutputs, impl Fn(Option<u64>) -> Source) {
         let store = Arc::new(OutputStore::default());
         let (kept, served) = (store.keep("q").unwrap(), Arc::clone(&store));

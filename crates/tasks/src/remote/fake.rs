@@ -1,4 +1,4 @@
-//! A host for tests: it speaks the protocol of an agent over real connections, as the test says.
+//! A host for tests, which speaks the protocol of an agent over real connections, as the test says.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,11 +27,12 @@ pub(crate) struct FakePeer {
     listener: Mutex<TcpListener>,
     connections: mpsc::UnboundedSender<(String, HostStream)>,
     pub lost: CancellationToken,
-    /// Its process has ended, and its silence is not long enough yet.
+    /// True if the process of the host has ended, while its silence is not long enough yet to count
+    /// as lost.
     pub has_ended: AtomicBool,
 }
 
-/// The agent's ends of the connections to it, each with its path.
+/// The agent's ends of the connections to a fake host, each with its path.
 pub(crate) type Connections = mpsc::UnboundedReceiver<(String, HostStream)>;
 
 impl FakePeer {
@@ -77,7 +78,7 @@ impl Peer for FakePeer {
     }
 }
 
-/// Other hosts of a cluster.
+/// Fake hosts of a cluster, beside control's own.
 #[derive(Debug)]
 pub(crate) struct FakePeers(pub Vec<Arc<FakePeer>>);
 
@@ -126,20 +127,20 @@ pub(crate) fn order() -> OpenQuery {
     }
 }
 
-/// The next connection, which must be for this.
+/// Accepts the next connection, which must be for this path.
 pub(crate) async fn connection(connections: &mut Connections, path: &str) -> HostStream {
     let (found, stream) = connections.recv().await.unwrap();
     assert_eq!(found, path);
     stream
 }
 
-/// The next message of control.
+/// Reads the next message of control.
 pub(crate) async fn heard<T: DeserializeOwned>(stream: &mut HostStream) -> T {
     let frame = read_frame_within(stream, MAX_REQUEST_BYTES).await.unwrap();
     frame.unwrap().expect(Kind::Request, "Request").unwrap().parse().unwrap()
 }
 
-/// The next request of control in a session.
+/// Reads the next request of control in a session.
 pub(crate) async fn asked(session: &mut HostStream) -> SessionAsk {
     heard::<SessionRequest>(session).await.ask
 }
@@ -157,7 +158,7 @@ pub(crate) async fn open(connections: &mut Connections) -> HostStream {
     stream
 }
 
-/// A host with a session that is open, and the agent's end of that.
+/// Returns a host with an open session, and the agent's end of the session.
 pub(crate) async fn opened(name: &str) -> (Arc<FakePeer>, Connections, Arc<Session>, HostStream) {
     let (peer, mut connections) = FakePeer::new(name).await;
     let (asked, patience) = (order(), std::time::Duration::MAX);

@@ -1,7 +1,9 @@
-//! What one host has of the gangs of one query: the room of their tasks, and the ends of the streams.
+//! The reservations of the gangs of one query on one host: the room of their tasks, and the ends of
+//! the streams.
 //!
-//! Room is reserved for all of its tasks at once or for none, and never waited for. Each task takes
-//! its own when it starts; what none has taken is given back with the gang.
+//! Room is reserved for all tasks of a gang on the host at once or for none, and no gang waits for
+//! room. Each task takes its own room when it starts; room that no task has taken is given back
+//! with the gang.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +24,7 @@ pub(crate) struct GangParts {
     ends: KeptEnds,
 }
 
-/// What a task has before it starts.
+/// The reservation of a task that has not started.
 #[derive(Debug)]
 struct Member {
     udfs: Vec<String>,
@@ -35,12 +37,13 @@ impl GangParts {
         Self { members: Mutex::default(), ends: store.keep(query) }
     }
 
-    /// The ends of the streams.
+    /// Returns the ends of the streams.
     pub fn ends(&self) -> &StreamEnds {
         self.ends.all()
     }
 
-    /// Reserves room for all tasks of a gang on this host. False if there is none for all of them.
+    /// Reserves room for all tasks of a gang on this host. False if there is no room for all of
+    /// them.
     pub fn reserve(&self, runner: &QueryRunner, part: &GangPart) -> bool {
         let needs = |task| {
             let GangTask { udfs, network, .. }: &GangTask = task;
@@ -59,8 +62,8 @@ impl GangParts {
         true
     }
 
-    /// What a task has, which starts now; `None` if it is not one of the gang, or needs something
-    /// else than was reserved.
+    /// Takes the reservation of a task, which starts now; `None` if the task is not in the gang, or
+    /// needs something else than was reserved.
     pub fn take(&self, gang: u64, ask: &TaskAsk) -> Option<(TaskRoom, Streams)> {
         let member = self.lock().get_mut(&gang)?.remove(&ask.task)?;
         let streams = self.ends().take(gang, ask.task);
@@ -71,14 +74,14 @@ impl GangParts {
         Some((member.room, streams))
     }
 
-    /// A gang is over.
+    /// Ends a gang that is over, and gives its room back.
     pub fn end(&self, gang: u64) {
         self.ends().end(gang);
         let members = self.lock().remove(&gang);
         put_back(members);
     }
 
-    /// All gangs are over.
+    /// Ends all gangs, and gives their room back.
     pub fn end_all(&self) {
         self.ends().end_all();
         let all = std::mem::take(&mut *self.lock());

@@ -1,5 +1,5 @@
-//! What an agent opens for a task of a control on another host: its own copies of files, the outputs
-//! that it keeps, and connections to those that others keep.
+//! Opens the files and outputs for a task whose control is on another host: this host's copies of
+//! files, outputs that it keeps, and connections to outputs that others keep.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -18,18 +18,19 @@ use super::opened::{self, ReadError};
 use super::outputs::Outputs;
 use crate::task_host::TaskHost;
 
-/// Outputs that their host does not have any more.
+/// Returns the error for outputs that their host does not have any more.
 pub(crate) fn gone(tasks: Vec<u32>) -> Failed {
     let names: BTreeSet<u32> = tasks.iter().copied().collect();
     let message = format!("the outputs of the tasks {names:?} are gone");
     Failed::lost_outputs(tasks, ErrorReport::new(Code::OUTPUT_LOST, message))
 }
 
-/// A file that this host does not have.
+/// The path of a file that this host does not have.
 #[derive(Debug)]
 pub(super) struct Missing(pub String);
 
-/// Opens this host's copy of a file: one of the same size and time. Its version is that of the copy.
+/// Opens this host's copy of a file, which must have the same size and time. The returned grant has
+/// the version of the copy.
 pub(super) fn open_copy(grant: &FileGrant) -> Result<(FileGrant, OwnedFd), Missing> {
     let opened = || {
         let file = regular_file::open(Path::new(&grant.path)).ok()?;
@@ -40,8 +41,8 @@ pub(super) fn open_copy(grant: &FileGrant) -> Result<(FileGrant, OwnedFd), Missi
     Ok((FileGrant { version, ..grant.clone() }, OwnedFd::from(file)))
 }
 
-/// A task that reads these does not begin here: who waits for copies that would have begun with it
-/// reads elsewhere, unless another task has begun them.
+/// Declines the copies of these inputs, because the task that reads them does not begin here. Hosts
+/// that wait for the copies read elsewhere, unless another task has begun them.
 pub(super) fn decline_copies(outputs: &Outputs, inputs: &[InputAt]) {
     for InputAt { attempt, copied, .. } in inputs {
         if let Some(Copied { number, .. }) = copied {
@@ -50,19 +51,20 @@ pub(super) fn decline_copies(outputs: &Outputs, inputs: &[InputAt]) {
     }
 }
 
-/// Opens the outputs that tasks of a query read.
+/// The context in which the outputs are opened that tasks of a query read.
 pub(super) struct Granting<'q> {
     pub host: &'q TaskHost,
     pub query: &'q str,
-    /// Those on this host.
+    /// The outputs of the query on this host.
     pub outputs: &'q Outputs,
-    /// Where those on control's host are read.
+    /// The address at which outputs on control's host are read; `None` if it is not known.
     pub control: Option<SocketAddr>,
     pub token: &'q Token,
 }
 
 impl Granting<'_> {
-    /// Begins to copy those that several tasks read whole. From now on this host passes them on.
+    /// Begins to copy the inputs that several tasks read whole. From now on this host passes them
+    /// on.
     pub fn begin_copies(&self, inputs: &[InputAt]) {
         for InputAt { attempt, at, copied, .. } in inputs {
             let Some(Copied { number, parent }) = copied else { continue };
@@ -82,7 +84,7 @@ impl Granting<'_> {
         Some(Source { connect: Box::new(move || connect.boxed()), copy })
     }
 
-    /// The name and the address of a host.
+    /// Returns the name and the address of a host.
     fn host(&self, at: &At) -> (String, Option<SocketAddr>) {
         match at {
             At::Host { name, address } => (name.as_str().to_owned(), Some(*address)),
@@ -90,7 +92,7 @@ impl Granting<'_> {
         }
     }
 
-    /// The outputs that a task reads: files of this host, and connections to others.
+    /// Opens the outputs that a task reads: files of this host, and connections to others.
     pub async fn inputs(&self, inputs: Vec<InputAt>) -> Result<Grants, Failed> {
         let mut grants = Grants::default();
         let mut elsewhere: BTreeMap<At, Vec<(u32, u64)>> = BTreeMap::new();

@@ -1,7 +1,7 @@
-//! The agent's side: queries of a control on another host, whose tasks run here.
+//! The agent's side of queries whose control is on another host, and whose tasks run here.
 //!
 //! Invariant: a query is here as long as the connection of its session. When that ends, its tasks
-//! end and its outputs go, whatever else goes on.
+//! end and its outputs are removed, whatever else goes on.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -46,7 +46,7 @@ pub(crate) struct Hosted {
     queries: Arc<Mutex<HashMap<String, Arc<Query>>>>,
 }
 
-/// One query.
+/// A query of another host's control, while its session is open.
 #[derive(Debug)]
 struct Query {
     runner: QueryRunner,
@@ -278,7 +278,7 @@ impl Query {
         }
     }
 
-    /// Connects the tasks of a gang that send from here.
+    /// Connects the tasks of a gang that send from this host.
     async fn connect(&self, links: &GangLinks, token: &Token) -> SessionAnswer {
         let unknown =
             || ErrorReport::new(Code::SERVER_UNREACHABLE, "the address of control is not known");
@@ -364,7 +364,7 @@ fn nonblocking(socket: StdStream) -> Result<UnixStream, Failed> {
     })
 }
 
-/// Control listens at the address from which it comes, unless it named another one.
+/// Returns the address of control: the one that it named, or else the one from which it comes.
 fn reached(mut address: SocketAddr, from: Option<SocketAddr>) -> SocketAddr {
     if let Some(from) = from.filter(|_| address.ip().is_unspecified()) {
         address.set_ip(from.ip());

@@ -35,69 +35,73 @@ use super::peers::Peer;
 use super::relay::wait_for_readers_within;
 use crate::relayed::{answer, forward, send};
 
-/// Where an instance is leased on another host.
+/// The path of the request that leases an instance on another host.
 pub(crate) const LEASES: &str = "/v1/leases";
 
-/// How long either side may leave unread what the other one sends. A host, or a control, that has
-/// vanished is found in this time at the latest.
+/// How long either side may leave unread what the other one sends. A host or a control that has
+/// vanished is found after this time at the latest.
 pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long a host may take to say how a lease ended that control has ended.
+/// How long a host may take to report the end of a lease that control has ended.
 const SAY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Asks for an instance. The first message of the connection of a lease.
+/// A request for an instance. The first message of the connection of a lease.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct LeaseInstance {
     /// The function, which the host has prepared.
     pub function: Digest,
 }
 
-/// An instance on another host.
+/// The answer about an instance that was leased on another host.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct InstanceLeased {
-    /// Where it came from.
+    /// The way in which the instance was started.
     pub start: Start,
-    /// True if a sandbox was started for it.
+    /// True if a sandbox was started for this lease.
     pub cold: bool,
 }
 
-/// How a lease of an instance on another host ended.
+/// The end of a lease of an instance on another host.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct LeaseEnd {
-    /// Why the instance has ended, or the lease without it; none if it was returned or given up.
+    /// The reason why the instance, or the lease alone, has ended; none if the instance was
+    /// returned or given up.
     #[serde(default)]
     pub error: Option<ErrorReport>,
-    /// What it wrote, as much as is kept.
+    /// The beginning of the instance's output, up to the most that is kept.
     pub log: String,
-    /// Instances of the function on the host now, idle ones included; none if the host lives and could
-    /// not say it.
+    /// Instances of the function on the host now, idle ones included; none if the host lives and
+    /// could not report their number.
     #[serde(default)]
     pub instances: Option<u32>,
 }
 
-/// Why there is no lease. Nothing of a client has run.
+/// The reason why there is no lease. No code of a client has run.
 #[derive(Debug)]
 pub enum NotLeased {
-    /// The host said why.
+    /// The host refused, for this reason.
     Refused(ErrorReport),
-    /// It cannot be reached, or was lost.
+    /// The host cannot be reached, or was lost.
     Unreachable(ErrorReport),
 }
 
-/// An instance on another host, until it is closed. Dropping it gives it up.
+/// An instance on another host, until it is closed. Dropping it gives the instance up.
 #[derive(Debug)]
 pub struct FarInstance {
-    /// Said: it is returned. Dropped: it is given up.
+    /// A sender that returns the instance when it sends, and gives the instance up when it is
+    /// dropped.
     returned: Option<oneshot::Sender<()>>,
     end: watch::Receiver<Option<LeaseEnd>>,
     _relay: AbortOnDropHandle<()>,
 }
 
-/// An instance on another host, the connection to it, and how it came to be.
+/// An instance on another host, the connection to the instance, and the way in which it was
+/// started.
 pub type FarLease = (FarInstance, BlockingStream, InstanceLeased);
 
 impl FarInstance {
-    /// Leases an instance of a function that a host has prepared. Gives also the connection to it.
+    /// Leases an instance of a function that a host has prepared. Returns also the connection to
+    /// the instance.
     pub async fn lease(
         peer: Arc<dyn Peer>,
         function: &Digest,
@@ -133,14 +137,16 @@ impl FarInstance {
         Ok((Self { returned: Some(returned), end, _relay: relay }, connection, leased))
     }
 
-    /// How the lease ended; `None` if it has not within this time.
+    /// Waits for the end of the lease, and returns it; `None` if the lease has not ended within
+    /// this time.
     pub async fn ended(&self, within: Duration) -> Option<LeaseEnd> {
         let mut end = self.end.clone();
         let ended = tokio::time::timeout(within, end.wait_for(Option::is_some)).await;
         ended.ok()?.ok()?.clone()
     }
 
-    /// Returns the instance for the next lease, or gives it up. Gives what the host says of the end.
+    /// Returns the instance for the next lease, or gives it up. Returns the end of the lease as the
+    /// host reports it; `None` if the report does not come in time.
     pub async fn close(mut self, is_returned: bool) -> Option<LeaseEnd> {
         if let Some(returned) = self.returned.take().filter(|_| is_returned) {
             // The lease may be over already.
@@ -180,8 +186,8 @@ fn unreachable(peer: &dyn Peer, error: &WireError) -> NotLeased {
     NotLeased::Unreachable(ErrorReport::new(Code::SERVER_UNREACHABLE, message))
 }
 
-/// Relays until the host says how the lease ended, their connection breaks, or the host is lost. The
-/// client's connection ends when it is known which.
+/// Relays until the host says how the lease ended, the connection breaks, or the host is lost. The
+/// client's connection ends as soon as one of these is known.
 async fn relay(
     far: HostStream,
     near: UnixStream,
@@ -234,8 +240,8 @@ async fn relay(
     LeaseEnd { error, instances, ..LeaseEnd::default() }
 }
 
-/// Sends what the client sends for its instance, and at last that the instance is returned, or that
-/// nothing more comes.
+/// Sends the bytes of the client to its instance, and at last that the instance is returned, or
+/// that nothing more comes.
 async fn tell(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
@@ -255,7 +261,7 @@ async fn tell(
     Ok(to.shutdown().await?)
 }
 
-/// Passes on what the instance sends, until the host says that the lease is over.
+/// Passes on the bytes that the instance sends, until the host says that the lease is over.
 async fn hear(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,

@@ -1,5 +1,5 @@
-//! What control and the agent of another host say to each other about the tasks of a query. Types
-//! without behaviour, as JSON in frames.
+//! Messages between control and the agent of another host about the tasks of a query: types without
+//! behaviour, sent as JSON in frames.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,61 +10,61 @@ use snowmelt_node::{InstanceLimits, Secrets, SharedFile, TreePlace};
 use snowmelt_types::{ByteSize, CpuMillis, ErrorReport, HostName, Tenant};
 use snowmelt_wire::{Failed, GangTask, Load, SandboxUse, SourceCode, TaskAsk};
 
-/// Where a session is asked for.
+/// The path of the request that opens a session.
 pub(crate) const SESSION: &str = "/v1/queries/session";
-/// Where a task is started.
+/// The path of the request that starts a task.
 pub(crate) const TASKS: &str = "/v1/queries/tasks";
-/// Where outputs are read.
+/// The path of the request that reads outputs.
 pub(crate) const OUTPUTS: &str = "/v1/queries/outputs";
-/// Where streams are opened.
+/// The path of the request that opens a stream.
 pub(crate) const STREAMS: &str = "/v1/queries/streams";
 
-/// Opens the session of a query on a host. The first message of a session.
+/// A request to open the session of a query on a host. The first message of a session.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct OpenQuery {
-    /// The query.
+    /// The name of the query.
     pub query: String,
-    /// Whose it is.
+    /// The tenant that runs the query.
     pub tenant: Tenant,
-    /// Memory limit of each worker.
+    /// The memory limit of each worker.
     pub memory: ByteSize,
-    /// Processor share of each worker.
+    /// The processor share of each worker.
     pub cpu: CpuMillis,
     /// Microseconds since the query was accepted.
     pub elapsed_us: u64,
-    /// The functions that its tasks may call.
+    /// The functions that the query's tasks may call.
     pub udfs: Vec<UdfPart>,
-    /// From where the host reads the files of these functions, each content once.
+    /// The hosts from which this host reads the files of the functions, each content once.
     #[serde(default)]
     pub files: Vec<SharedFile>,
-    /// Where the outputs on control's own host are read. An address without a host means that from
-    /// which the session comes.
+    /// The address at which outputs on control's own host are read; an unspecified IP address
+    /// stands for the address from which the session comes. `None` if it is not known.
     pub control: Option<SocketAddr>,
 }
 
-/// A function, with what a host needs to prepare it.
+/// A function, with all that a host needs to prepare it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct UdfPart {
-    /// Its name in SQL.
+    /// The name of the function in SQL.
     pub name: String,
-    /// Its code.
+    /// The code of the function.
     pub code: SourceCode,
-    /// Requirements as pip writes them, as they were pinned.
+    /// The pinned requirements, as pip writes them.
     pub packages: Vec<String>,
     /// Modules that the code imports.
     pub imports: Vec<String>,
-    /// The image that it runs in instead of with packages.
+    /// The image in which the function runs instead of with packages.
     #[serde(default)]
     pub image: Option<ImagePart>,
-    /// Files that its instances see, which are among those of the query.
+    /// Files that the function's instances see, which are among those of the query.
     #[serde(default)]
     pub files: FileRefs,
-    /// Values that its instances have.
+    /// Values of secrets that the function's instances have.
     #[serde(default)]
     pub secrets: Secrets,
-    /// Limits of an instance.
+    /// The limits of an instance.
     pub limits: InstanceLimits,
-    /// How its code is loaded; the path of the code is the host's own.
+    /// The request by which an instance loads the code; the path of the code is the host's own.
     pub load: Load,
     /// The most time for one batch, in milliseconds.
     pub timeout_ms: u64,
@@ -73,16 +73,16 @@ pub(crate) struct UdfPart {
 /// The image of a function.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ImagePart {
-    /// Its name in a registry, with its digest.
+    /// The name of the image in a registry, with its digest.
     pub name: String,
-    /// Its tree.
+    /// The name of the tree of hosts that read the image.
     pub tree: String,
-    /// The place of the host among those that read it.
+    /// The place of the host among those that read the image; none if the host has no place.
     #[serde(default)]
     pub place: Option<TreePlace>,
 }
 
-/// The session is open.
+/// The answer that the session is open.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct QueryOpened {
     /// The functions that the host cannot run, with the reason of each.
@@ -94,7 +94,7 @@ pub(crate) struct QueryOpened {
 pub(crate) struct SessionRequest {
     /// The id of the reply; 0 if none is expected.
     pub id: u64,
-    /// What is asked.
+    /// The request itself.
     pub ask: SessionAsk,
 }
 
@@ -104,33 +104,33 @@ pub(crate) struct SessionRequest {
 pub(crate) enum SessionAsk {
     /// Ends an attempt.
     Ended {
-        /// Its number.
+        /// The number of the attempt.
         attempt: u64,
-        /// Why it has no result; `None` if it has one.
+        /// The reason why the attempt has no result; `None` if it has one.
         failure: Option<Failed>,
     },
-    /// The outputs of these attempts are not read any more. No reply.
+    /// Removes the outputs of these attempts, which are not read any more. No reply.
     Release {
-        /// Their numbers.
+        /// The numbers of the attempts.
         attempts: Vec<u64>,
     },
-    /// Nobody waits for the start of this attempt any more. No reply.
+    /// Gives up the start of an attempt for which nobody waits any more. No reply.
     Abandon {
-        /// Its number.
+        /// The number of the attempt.
         attempt: u64,
     },
     /// Reserves room for tasks of a gang.
     ReserveGang(GangPart),
     /// Connects the tasks of a gang that send from this host. All hosts have reserved room before.
     ConnectGang(GangLinks),
-    /// A gang is over. No reply.
+    /// Ends a gang that is over. No reply.
     EndGang {
-        /// Its number.
+        /// The number of the gang.
         gang: u64,
     },
-    /// Asks whether the host is there, and whether what it receives and sends is whole.
+    /// Asks whether the host is there, and whether data arrive undamaged in both directions.
     Ping {
-        /// Any text.
+        /// Any text, which the reply repeats.
         text: String,
     },
 }
@@ -138,7 +138,7 @@ pub(crate) enum SessionAsk {
 /// A reply to a request of a session.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SessionReply {
-    /// The request's id.
+    /// The id of the request.
     pub id: u64,
     /// The result.
     pub answer: SessionAnswer,
@@ -150,13 +150,13 @@ pub(crate) struct SessionReply {
 pub(crate) enum SessionAnswer {
     /// The attempt had a result, and its output is kept.
     Ended(TaskEnd),
-    /// The attempt had none, for this reason.
+    /// The attempt had no result, for this reason.
     Failed(Failed),
-    /// Whether there is room for tasks of a gang.
+    /// The result of a request to reserve room for tasks of a gang.
     GangReserved(PartReserved),
     /// The tasks of a gang that send from this host are connected.
     GangConnected,
-    /// They are not.
+    /// The tasks of a gang that send from this host are not connected.
     GangNotConnected(NotConnected),
     /// The host is there.
     Pong {
@@ -165,18 +165,19 @@ pub(crate) enum SessionAnswer {
     },
 }
 
-/// What a complete attempt used.
+/// The resources that a complete attempt used.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct TaskEnd {
-    /// Its worker.
+    /// The use of the attempt's worker.
     pub worker: SandboxUse,
-    /// The instances of its functions.
+    /// The use of the instances of its functions.
     pub udfs: Vec<SandboxUse>,
-    /// What functions wrote since the last attempt that ended, by function.
+    /// Output that functions wrote since the last attempt that ended, by function.
     pub written: BTreeMap<String, String>,
 }
 
-/// Starts an attempt of a task. The first message of its connection; the plan follows as a frame.
+/// A request to start an attempt of a task. The first message of its connection; the plan follows
+/// as a frame.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct StartTask {
     /// The query, which has a session.
@@ -185,56 +186,57 @@ pub(crate) struct StartTask {
     pub attempt: u64,
     /// The task.
     pub ask: TaskAsk,
-    /// Where the outputs are that it reads.
+    /// The outputs that the task reads, with their places.
     pub inputs: Vec<InputAt>,
 }
 
-/// Where the output of a task is.
+/// The place of the output of a task.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct InputAt {
-    /// The task.
+    /// The task that made the output.
     pub task: u32,
-    /// The attempt that made it.
+    /// The attempt that made the output.
     pub attempt: u64,
-    /// The host.
+    /// The host that made the output.
     pub at: At,
-    /// If several tasks read all of it: how the host copies it, for all of its tasks.
+    /// The copy of the output that the host makes for all of its tasks, if several tasks read all
+    /// of it; otherwise none.
     #[serde(default)]
     pub copied: Option<Copied>,
 }
 
-/// A copy of an output on a host that has not made it.
+/// A copy of an output, on a host that did not make the output.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Copied {
-    /// Its number in the query.
+    /// The number of the copy in the query.
     pub number: u64,
-    /// From where it is copied; `None` is the host that has made the output, which is also asked if
-    /// the parent fails.
+    /// The copy from which this copy is made; `None` is the host that made the output, which is
+    /// also asked if the parent fails.
     pub parent: Option<ParentCopy>,
 }
 
-/// A copy that another one is made of.
+/// A copy from which another copy is made.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ParentCopy {
-    /// The host.
+    /// The host with the copy.
     pub at: At,
-    /// The number of its copy, which is lower than that of its child.
+    /// The number of the copy, which is lower than that of its child.
     pub copy: u64,
 }
 
-/// A host, seen from the one that runs a task.
+/// A host, as seen from the host that runs a task.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum At {
-    /// The same host.
+    /// The host that runs the task.
     Here,
     /// Control's own host.
     Control,
     /// Another host.
     Host {
-        /// Its name.
+        /// The name of the host.
         name: HostName,
-        /// Where its agent listens.
+        /// The address at which the host's agent listens.
         address: SocketAddr,
     },
 }
@@ -244,38 +246,40 @@ pub(crate) enum At {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum TaskPlaced {
-    /// Its room is reserved, and it is being started.
+    /// The room of the attempt is reserved, and it is being started.
     Placed,
-    /// There is no room for it on this host now.
+    /// The host has no room for the attempt now.
     NoRoom,
-    /// This host does not have a file of it, of the same size and time.
+    /// The host does not have a file of the task with the same size and time.
     FileMissing {
-        /// The file.
+        /// The path of the file.
         path: String,
     },
-    /// It cannot be started.
+    /// The attempt cannot be started.
     Failed(Failed),
 }
 
-/// How a start ended. After [`TaskStarted::Started`] the frames of the worker follow.
+/// The second answer to [`StartTask`]. After [`TaskStarted::Started`] the frames of the worker
+/// follow.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum TaskStarted {
-    /// It runs.
+    /// The attempt runs.
     Started,
-    /// It does not.
+    /// The attempt does not run.
     Failed(Failed),
 }
 
-/// Names the outputs that may be read over a connection. Its first message.
+/// The outputs that may be read over a connection. The first message of that connection.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ReadOutputs {
-    /// The query.
+    /// The name of the query.
     pub query: String,
-    /// The attempts that made them, in the order in which requests name them.
+    /// The attempts that made the outputs, in the order in which requests name them.
     pub attempts: Vec<u64>,
-    /// If copies of them are read: the number that these have at most. A host whose copy has a higher
-    /// number may wait for the one that asks.
+    /// The highest number that the copies may have, if copies are read. A host whose copy has a
+    /// higher number may itself wait for the host that sends this request. None if the outputs
+    /// themselves are read.
     #[serde(default)]
     pub copy: Option<u64>,
 }
@@ -283,9 +287,9 @@ pub(crate) struct ReadOutputs {
 /// The answer to [`ReadOutputs`].
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct OutputsOpened {
-    /// The attempts without an output here. If there are any, the connection is closed.
+    /// The attempts without an output here. If there are any, the host closes the connection.
     pub missing: Vec<u64>,
-    /// Otherwise the sizes of all, in the order of the request.
+    /// The sizes of all outputs in bytes, in the order of the request, if none is missing.
     #[serde(default)]
     pub sizes: Vec<u64>,
 }
@@ -295,21 +299,21 @@ pub(crate) struct OutputsOpened {
 pub(crate) struct GangPart {
     /// The number of the gang, which is unique in the query.
     pub gang: u64,
-    /// Its tasks there.
+    /// The gang's tasks on the host.
     pub tasks: Vec<GangTask>,
 }
 
-/// Whether a host has reserved room for its tasks of a gang: for all of them, or none.
+/// The answer of a host that is to reserve room for its tasks of a gang: for all of them, or none.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum PartReserved {
-    /// It has.
+    /// The room of all tasks is reserved.
     Reserved,
-    /// There is no room for all of them now.
+    /// The host has no room for all of the tasks now.
     NoRoom,
-    /// This host does not have these files of them, of the same size and time.
+    /// The host lacks files of the tasks: it has none with the same size and time.
     FilesMissing {
-        /// The files.
+        /// The paths of the files.
         paths: Vec<String>,
     },
 }
@@ -317,29 +321,30 @@ pub(crate) enum PartReserved {
 /// The streams from the tasks of a gang on one host.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct GangLinks {
-    /// The gang.
+    /// The number of the gang, which is unique in the query.
     pub gang: u64,
-    /// Its tasks that send from this host.
+    /// The gang's tasks that send from this host.
     pub senders: Vec<u32>,
-    /// Its tasks that receive, by host.
+    /// The gang's tasks that receive, by host.
     pub receivers: Vec<ReceiversAt>,
-    /// The buffer of each socket.
+    /// The size of the buffer of each socket, in bytes.
     pub buffer_bytes: usize,
 }
 
-/// Tasks of a gang on one host.
+/// The tasks of a gang that receive on one host.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ReceiversAt {
-    /// The host.
+    /// The host that runs the tasks.
     pub at: At,
-    /// The tasks.
+    /// The numbers of the tasks.
     pub tasks: Vec<u32>,
 }
 
-/// Why the tasks of a gang are not connected.
+/// The reason why the tasks of a gang are not connected.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct NotConnected {
-    /// The host with which they could not be; `None` if it is control's, or the same.
+    /// The host that could not be connected; `None` if it is control's host, or the host that
+    /// sends.
     pub host: Option<HostName>,
     /// True if that host cannot be reached.
     pub is_unreachable: bool,
@@ -347,19 +352,19 @@ pub(crate) struct NotConnected {
     pub why: ErrorReport,
 }
 
-/// Opens a stream. The first message of its connection; after the answer, the bytes of the stream
-/// follow.
+/// A request to open a stream. The first message of its connection; after the answer, the bytes of
+/// the stream follow.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct OpenStream {
-    /// The query.
+    /// The name of the query.
     pub query: String,
-    /// The gang.
+    /// The number of the gang.
     pub gang: u64,
     /// The task that sends, on the host that connects.
     pub sender: u32,
-    /// The task that receives, on the other one.
+    /// The task that receives, on the other host.
     pub receiver: u32,
-    /// The buffer of each socket.
+    /// The size of the buffer of each socket, in bytes.
     pub buffer_bytes: usize,
 }
 

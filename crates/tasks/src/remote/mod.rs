@@ -1,6 +1,6 @@
-//! Tasks of a query on other hosts: what control and an agent say to each other, and how a task
-//! reads the outputs of tasks on other hosts, and streams from them. And instances that clients of
-//! control lease on other hosts.
+//! Tasks of a query on other hosts: the messages between control and agents, outputs that a task
+//! reads from other hosts, and streams between tasks on different hosts. The module also has the
+//! instances that clients of control lease on other hosts.
 //!
 //! All of it goes over connections that leave HTTP ([`snowmelt_rpc::upgrade`]), at the address where
 //! the agent listens already and with the token of the cluster:

@@ -15,20 +15,20 @@ use super::relay::relay;
 /// How long the other host may take to open outputs: it only looks them up.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The longest first message.
+/// The most bytes of the first message.
 pub(super) const MAX_NAMES: u32 = 1 << 20;
 
-/// Why outputs cannot be read.
+/// The reason why outputs cannot be read.
 #[derive(Debug)]
 pub(crate) enum ReadError {
-    /// Their host does not have these, by the places in the request.
+    /// The host does not have these outputs, named by their indices in the request.
     Missing(Vec<usize>),
-    /// Their host cannot be reached, or broke the protocol.
+    /// The host cannot be reached, or broke the protocol.
     Unreachable(ErrorReport),
 }
 
-/// Opens outputs on another host over a fresh connection, and gives a socket over which a worker can
-/// read them. That socket is a local one: with the connection itself, a worker could connect to
+/// Opens outputs on another host over a fresh connection, and returns a socket over which a worker
+/// can read them. The socket is a local one: with the connection itself, a worker could connect to
 /// anything else that this host reaches.
 pub(crate) async fn open(
     mut stream: HostStream,
@@ -42,7 +42,7 @@ pub(crate) async fn open(
     Ok(granted)
 }
 
-/// Opens outputs on another host. Gives their sizes.
+/// Opens outputs on another host. Returns their sizes in bytes.
 pub(super) async fn opened(
     stream: &mut HostStream,
     asked: &ReadOutputs,

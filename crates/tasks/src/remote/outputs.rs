@@ -1,9 +1,9 @@
 //! The outputs of tasks that a host keeps, for the tasks that read them.
 //!
-//! Invariant: an output is named by the attempt that made it, and is complete. So are, in the end,
-//! copies of outputs of other hosts ([`Copy`]). Those of a query are kept until they are released,
-//! and at most as long as the query runs on this host. Their files have no names, so nothing of them
-//! is left after a crash.
+//! Invariant: an output is named by the attempt that made it, and is complete. A copy of an output
+//! of another host ([`Copy`]) is complete in the end. The outputs of a query are kept until they
+//! are released, and at most as long as the query runs on this host. Their files have no names, so
+//! nothing of them is left after a crash.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -17,8 +17,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::copies::Copy;
 
-/// How long a copy is waited for that has not begun: other hosts are told of it when its host is asked
-/// for a task, which has to arrive there.
+/// How long a reader waits for a copy that has not begun: other hosts are told of the copy when its
+/// host is asked for a task, and that request first has to arrive there.
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The outputs of all queries on a host.
@@ -34,11 +34,11 @@ pub(crate) struct Outputs {
     copies: Mutex<HashMap<u64, CopyHere>>,
     // Notified when a copy has begun, or will not begin.
     decided: Notify,
-    /// Cancelled when the query has ended here.
+    /// A token that is cancelled when the query has ended here.
     pub ended: CancellationToken,
 }
 
-/// What is known here of a copy. Numbers are those that control gives.
+/// The state of a copy on this host. Its numbers are those that control gives.
 #[derive(Debug, Default)]
 struct CopyHere {
     begun: Option<(u64, Arc<Copy>)>,
@@ -49,9 +49,9 @@ struct CopyHere {
 /// An output on this host.
 #[derive(Debug)]
 pub(crate) enum Output {
-    /// One that was made here.
+    /// An output that was made here.
     Made(Arc<File>),
-    /// One of another host.
+    /// A copy of an output of another host.
     Copied(Arc<Copy>),
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct KeptOutputs {
 }
 
 impl OutputStore {
-    /// Begins to keep outputs of a query; `None` if somebody does already.
+    /// Begins to keep outputs of a query; `None` if its outputs are kept already.
     pub fn keep(self: &Arc<Self>, query: &str) -> Option<KeptOutputs> {
         let ended = CancellationToken::new();
         let (files, copies) = (Mutex::default(), Mutex::default());
@@ -80,7 +80,7 @@ impl OutputStore {
         Some(KeptOutputs { store, query, outputs, _ended: ended.drop_guard() })
     }
 
-    /// The outputs of a query.
+    /// Returns the outputs of a query.
     pub fn of(&self, query: &str) -> Option<Arc<Outputs>> {
         self.lock().get(query).cloned()
     }
@@ -91,17 +91,17 @@ impl OutputStore {
 }
 
 impl Outputs {
-    /// The output of an attempt.
+    /// Returns the output of an attempt.
     pub fn get(&self, attempt: u64) -> Option<Arc<File>> {
         self.lock().get(&attempt).cloned()
     }
 
-    /// The output of an attempt, opened for reading only: what has counted does not change.
+    /// Opens the output of an attempt for reading only: an output that has counted does not change.
     pub fn open(&self, attempt: u64) -> Option<std::io::Result<File>> {
         self.get(attempt).map(|file| read_only(&file))
     }
 
-    /// Begins to copy the output of an attempt here, unless that was begun and has not failed.
+    /// Begins to copy the output of an attempt here, unless a copy was begun and has not failed.
     pub fn copy(&self, attempt: u64, number: u64, begin: impl FnOnce() -> std::io::Result<Copy>) {
         let mut copies = self.copies();
         let here = copies.entry(attempt).or_default();
@@ -119,7 +119,7 @@ impl Outputs {
         self.decided.notify_waiters();
     }
 
-    /// A task that was to begin a copy with this number does not begin here.
+    /// Notes that a task that was to begin a copy with this number does not begin here.
     pub fn decline(&self, attempt: u64, number: u64) {
         let mut copies = self.copies();
         let here = copies.entry(attempt).or_default();
@@ -128,8 +128,8 @@ impl Outputs {
         self.decided.notify_waiters();
     }
 
-    /// A copy that may still arrive and has at most this number, once it has begun. `None` if it does
-    /// not begin in time.
+    /// Waits until a copy has begun that has at most this number, and returns it, although it may
+    /// still be arriving. `None` if it does not begin in time.
     pub async fn begun(&self, attempt: u64, number: u64) -> Option<Output> {
         let begins = async {
             loop {
@@ -146,7 +146,8 @@ impl Outputs {
         copy.map(Output::Copied)
     }
 
-    /// None if it may begin; a copy with a higher number is none.
+    /// Returns the copy once it is decided. The outer `None` means that the copy may still begin,
+    /// the inner `None` that there is no copy with at most this number.
     fn decided_copy(&self, attempt: u64, number: u64) -> Option<Option<Arc<Copy>>> {
         let copies = self.copies();
         let here = copies.get(&attempt)?;
@@ -156,8 +157,8 @@ impl Outputs {
         }
     }
 
-    /// The copy of the output of an attempt once it is whole, opened for reading only. `None` if there
-    /// will be none.
+    /// Waits until the copy of the output of an attempt is whole, and opens it for reading only.
+    /// `None` if there will be no whole copy.
     pub async fn copied(&self, attempt: u64) -> Option<File> {
         let copy = self.copies().get(&attempt)?.begun.as_ref().map(|(_, copy)| Arc::clone(copy))?;
         let size = copy.size().await?;
@@ -177,7 +178,7 @@ impl Outputs {
 }
 
 impl Output {
-    /// Its size; `None` if it cannot be read.
+    /// Returns the size of the output in bytes; `None` if it cannot be read.
     pub async fn size(&self) -> Option<u64> {
         match self {
             Self::Made(file) => Some(file.metadata().ok()?.len()),
@@ -185,7 +186,7 @@ impl Output {
         }
     }
 
-    /// Waits until so many bytes can be read. False if they never can.
+    /// Waits until the first `bytes` bytes can be read. False if they never can.
     pub async fn reaches(&self, bytes: u64) -> bool {
         match self {
             Self::Made(_) => true,
@@ -224,7 +225,7 @@ impl KeptOutputs {
         drop(removed);
     }
 
-    /// All of them.
+    /// Returns all outputs of the query on this host.
     pub fn all(&self) -> &Outputs {
         &self.outputs
     }

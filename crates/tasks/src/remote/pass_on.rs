@@ -1,10 +1,10 @@
 //! Passes the bytes of a stream on between two hosts.
 //!
-//! The worker has a local socket, and its agent copies between that and a connection to the other
-//! agent. What is on its way is bounded by the buffers of both sockets and one piece here: if who
-//! receives does not read, who sends waits.
+//! The worker has a local socket, and its agent copies between that socket and a connection to the
+//! other agent. The bytes on their way are bounded by the buffers of both sockets and one piece
+//! here: if the receiver does not read, the sender waits.
 //!
-//! Rows go in one direction. The other one says only that nobody reads any more.
+//! Rows go in one direction. The other direction says only that nobody reads any more.
 
 use rustix::net::sockopt::{
     set_socket_recv_buffer_size, set_socket_send_buffer_size, set_tcp_nodelay,
@@ -16,27 +16,27 @@ use tokio_util::sync::CancellationToken;
 
 use super::relay::{copy, wait_for_readers};
 
-/// The smallest and the largest buffer of a socket of a stream. The kernel gives twice as much.
+/// The smallest buffer of a socket of a stream, in bytes. The kernel gives twice as much.
 const LEAST_BYTES: usize = 16 << 10;
 const MAX_BYTES: usize = 128 << 10;
 
-/// The buffers of all streams of one task that sends.
+/// The buffers of all streams of one task that sends, in bytes.
 const SENT_BYTES: usize = 8 << 20;
 
-/// Bytes that are copied at a time.
+/// The bytes that are copied at a time.
 const STEP: usize = 16 << 10;
 
-/// The buffer of each socket of a gang with so many receivers.
+/// Returns the buffer of each socket, in bytes, of a gang with `receivers` receivers.
 pub(crate) fn buffer_bytes(receivers: usize) -> usize {
     bounded(SENT_BYTES / receivers.max(1))
 }
 
-/// The same for what another host says.
+/// Limits the buffer of a socket that another host asks for.
 pub(super) fn bounded(bytes: usize) -> usize {
     bytes.clamp(LEAST_BYTES, MAX_BYTES)
 }
 
-/// Makes the connection ready on the side that sends: it waits for as long as the other end does not
+/// Prepares a connection on the side that sends: it waits for as long as the other end does not
 /// read.
 pub(super) fn prepare_to_send(far: &HostStream, buffer: usize) -> std::io::Result<()> {
     wait_for_readers(far);
@@ -45,20 +45,20 @@ pub(super) fn prepare_to_send(far: &HostStream, buffer: usize) -> std::io::Resul
     Ok(set_socket_send_buffer_size(far, buffer)?)
 }
 
-/// Makes the connection ready on the side that receives. The kernel finds out that the other host
-/// has vanished, because this side sends nothing that could wait for a reader.
+/// Prepares a connection on the side that receives. The kernel finds out that the other host has
+/// vanished, because this side sends nothing that could wait for a reader.
 pub(super) fn prepare_to_receive(far: &HostStream, buffer: usize) -> std::io::Result<()> {
     Ok(set_socket_recv_buffer_size(far, buffer)?)
 }
 
-/// Passes on what a task here sends, until either end is closed or the gang is over.
+/// Passes on the bytes that a task here sends, until either end is closed or the gang is over.
 pub(super) async fn outward(mut near: UnixStream, mut far: HostStream, over: CancellationToken) {
     let (from, _) = near.split();
     let (closed, to) = far.split();
     pass_on(from, to, closed, over).await;
 }
 
-/// Passes on what a task here receives, until either end is closed or the gang is over.
+/// Passes on the bytes that a task here receives, until either end is closed or the gang is over.
 pub(super) async fn inward(mut far: HostStream, mut near: UnixStream, over: CancellationToken) {
     let (from, _) = far.split();
     let (closed, to) = near.split();
@@ -80,8 +80,8 @@ async fn pass_on(
     }
 }
 
-/// Waits until nobody reads any more. The side that receives sends nothing: bytes are against the
-/// protocol, and end the stream too.
+/// Waits until nobody reads any more. The side that receives sends nothing: bytes from it are
+/// against the protocol, and end the stream too.
 async fn is_closed(mut from: impl AsyncRead + Unpin) {
     let mut byte = [0];
     // It breaks if it ends with rows that were not read.

@@ -1,5 +1,5 @@
-//! The other hosts of a cluster, as far as the tasks of queries need them. Control, which knows the
-//! hosts, implements it.
+//! Traits for the other hosts of a cluster, as far as the tasks of queries need them. Control, which
+//! knows the hosts, implements these traits.
 
 use std::fmt::Debug;
 use std::net::SocketAddr;
@@ -13,99 +13,100 @@ use snowmelt_types::{ByteSize, CpuMillis, ErrorReport, HostName, Tenant};
 
 /// The hosts of a cluster beside this one.
 pub trait Peers: Debug + Send + Sync {
-    /// Those that have reported lately.
+    /// Returns the hosts that have reported lately.
     fn others(&self) -> Vec<Arc<dyn Peer>>;
 
-    /// The name of this host.
+    /// Returns the name of this host.
     fn own_name(&self) -> HostName;
 
-    /// Where other hosts reach this one; its host part may be unspecified.
+    /// Returns the address at which other hosts reach this one; its IP address may be unspecified.
     fn own_address(&self) -> Option<SocketAddr>;
 
-    /// The place of a host in the trees of an image or a file, which it is about to use.
+    /// Returns the place of a host in the tree of an image or a file that the host is about to use.
     fn tree_place(&self, tree: &str, host: &HostName) -> Option<TreePlace>;
 
-    /// Gives hosts that are about to use an image or a file their places in its trees at once. Each is
-    /// told its own by whoever has it use that.
+    /// Gives hosts that are about to use an image or a file their places in its tree at once. Each
+    /// host is told its own place with the request to use the image or file.
     fn join_tree(&self, tree: &str, hosts: &[HostName]);
 
-    /// Whether it is decided for all work of the cluster together where a task may run now. If not,
+    /// Returns whether the cluster decides for all work together where a task may run now. If not,
     /// each host decides alone.
     fn places_tasks(&self) -> bool {
         false
     }
 
-    /// A task that is to have a host; `None` where each host decides alone.
+    /// Requests a host for a task; `None` where each host decides alone.
     fn task(&self, needs: TaskNeeds) -> Option<Box<dyn TaskPlace>>;
 
-    /// Has tasks run on their hosts, all of them or none.
+    /// Gives tasks their places on the named hosts, all of them or none.
     ///
     /// # Errors
-    /// The name of a host that has no room for its tasks.
+    /// Fails with the name of a host that has no room for its tasks.
     fn tasks(&self, tasks: Vec<(TaskNeeds, HostName)>)
     -> Result<Vec<Box<dyn TaskPlace>>, HostName>;
 
-    /// A query uses a host, which has something of it also when no task runs there.
+    /// Notes that a query uses a host: it may have outputs there also when no task runs there.
     fn uses(&self, tenant: &Tenant, host: &HostName) -> Option<Box<dyn TaskPlace>>;
 }
 
-/// What a task of a query needs.
+/// The room that a task of a query needs.
 #[derive(Clone, Debug)]
 pub struct TaskNeeds {
-    /// Whose it is.
+    /// The tenant that runs the query.
     pub tenant: Tenant,
-    /// The memory that its sandboxes reserve.
+    /// The memory that the task's sandboxes reserve.
     pub memory: ByteSize,
-    /// Their processor.
+    /// The processor share of the task's sandboxes.
     pub cpu: CpuMillis,
-    /// No other host than this one can run it.
+    /// True if no other host than this one can run the task.
     pub is_here_only: bool,
 }
 
-/// How a task waits for a host.
+/// A wish of a task that waits for a host.
 #[derive(Clone, Debug)]
 pub struct TaskWish {
-    /// The hosts that could run it now, the best first.
+    /// The hosts that could run the task now, the best first.
     pub hosts: Vec<HostName>,
-    /// Further tasks of its query that wait behind it.
+    /// The number of further tasks of the query that wait behind the task.
     pub behind: u32,
-    /// For how long tasks of its query have waited.
+    /// The time for which tasks of the query have waited.
     pub waited: Duration,
 }
 
-/// A task from when it is asked for until it is over: it is on a host, waits for one, or neither.
-/// Dropping it gives everything back.
+/// The request of a task for a host, from its beginning until the task is over. It has a host,
+/// waits for one, or does neither. Dropping it gives everything back.
 #[async_trait]
 pub trait TaskPlace: Debug + Send + Sync {
-    /// Takes this host, if there is room on it now for this task.
+    /// Takes this host, if it has room for the task now.
     fn take(&mut self, host: &HostName) -> bool;
 
-    /// The host that it has, or has now, of those that it wishes. Without one, it waits from now on.
+    /// Returns the host that the task has, or takes one of those that it wishes. Without one, the
+    /// task waits from now on.
     fn wait(&mut self, wish: TaskWish) -> Option<HostName>;
 
-    /// Waits until it has a host, if it waits for one; for ever if it does not.
+    /// Waits until the task has a host, if it waits for one; for ever if it does not.
     async fn placed(&mut self);
 
-    /// Its host had no room after all: it waits where it waited before.
+    /// Notes that the host had no room after all: the task waits again where it waited before.
     fn refused(&mut self);
 
-    /// It neither has a host nor waits for one from now on.
+    /// Gives the host up. From now on the task neither has a host nor waits for one.
     fn leave(&mut self);
 }
 
-/// Another host.
+/// Another host of the cluster.
 #[async_trait]
 pub trait Peer: Debug + Send + Sync {
-    /// Its name.
+    /// Returns the name of the host.
     fn name(&self) -> HostName;
 
-    /// Where its agent listens.
+    /// Returns the address at which the host's agent listens.
     fn address(&self) -> Option<SocketAddr>;
 
-    /// Its cores.
+    /// Returns the number of the host's cores.
     fn cores(&self) -> u32;
 
-    /// Whether it gets new tasks.
+    /// Returns whether the host gets new tasks.
     fn takes_work(&self) -> bool {
         true
     }
@@ -113,10 +114,10 @@ pub trait Peer: Debug + Send + Sync {
     /// Opens a connection that leaves HTTP. The caller speaks first.
     async fn connect(&self, path: &str) -> Result<HostStream, ErrorReport>;
 
-    /// Waits until it counts as lost.
+    /// Waits until the host counts as lost.
     async fn lost(&self);
 
-    /// Whether the host is alive, asked after a connection to it broke: it answers, or goes on reporting. This is
-    /// known within some seconds.
+    /// Returns whether the host is alive, when a connection to it broke: it answers, or goes on
+    /// reporting. The result is known within some seconds.
     async fn is_there(&self) -> bool;
 }

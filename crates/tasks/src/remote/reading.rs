@@ -17,7 +17,7 @@ use super::opened::MAX_NAMES;
 use super::outputs::{Output, OutputStore, Outputs};
 use super::relay::wait_for_readers;
 
-/// Bytes that are read at a time.
+/// The bytes that are read at a time.
 const STEP: usize = 256 << 10;
 
 /// Serves a connection until it ends, breaks the protocol, or the query ends here.
@@ -41,7 +41,7 @@ pub(crate) async fn serve(mut stream: HostStream, store: &OutputStore) {
     }
 }
 
-/// Says which outputs are here, and answers requests if all of them are.
+/// Says which outputs are here, and answers requests if all of them are here.
 async fn answer(
     stream: &mut HostStream,
     outputs: &Outputs,
@@ -94,7 +94,7 @@ async fn ranges(stream: &mut HostStream, outputs: &[(Output, u64)]) -> std::io::
     }
 }
 
-/// Sends the length, and the bytes of the file, which may have to be read from its disk.
+/// Sends the length of a range, and its bytes, which may have to be read from a disk.
 async fn send_range(
     stream: &mut HostStream,
     file: &Arc<File>,
@@ -132,7 +132,7 @@ mod tests {
     use super::super::opened::{ReadError, open};
     use super::*;
 
-    /// A connection whose other end is served from a store with one output.
+    /// Returns a connection whose other end is served from a store with one output.
     async fn served(asked: &ReadOutputs) -> Result<UnixStream, ReadError> {
         let store = Arc::new(OutputStore::default());
         let kept = store.keep("q").unwrap();

@@ -7,17 +7,18 @@ use snowmelt_rpc::HostStream;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, copy_buf};
 use tokio::net::UnixStream;
 
-/// Bytes that are copied at a time.
+/// The bytes that are copied at a time.
 const STEP: usize = 64 << 10;
 
-/// Lets a connection wait for as long as its other end does not read. The kernel would break it after
-/// some seconds otherwise, and a worker that computes, or a driver that writes to a disk, reads
-/// later. That the other host has vanished is found by the session of the query.
+/// Lets a connection wait for as long as its other end does not read. Otherwise the kernel would
+/// break it after some seconds, while a worker that computes, or a driver that writes to a disk,
+/// reads later. The session of the query finds out whether the other host has vanished.
 pub(crate) fn wait_for_readers(stream: &HostStream) {
     wait_for_readers_within(stream, Duration::ZERO);
 }
 
-/// The same for at most this long, where nothing else finds that the other host has vanished.
+/// Lets a connection wait for at most `within` while its other end does not read, where nothing
+/// else finds out that the other host has vanished.
 pub(crate) fn wait_for_readers_within(stream: &HostStream, within: Duration) {
     let milliseconds = u32::try_from(within.as_millis()).unwrap_or(u32::MAX);
     if let Err(error) = sockopt::set_tcp_user_timeout(stream, milliseconds) {
@@ -25,7 +26,7 @@ pub(crate) fn wait_for_readers_within(stream: &HostStream, within: Duration) {
     }
 }
 
-/// Copies until one of both ends; then both are closed. What that one has sent before its end has
+/// Copies until one end closes; then both are closed. All bytes that this end sent before have
 /// arrived by then.
 pub(crate) async fn relay(mut far: HostStream, mut near: UnixStream) {
     let (far_from, far_to) = far.split();

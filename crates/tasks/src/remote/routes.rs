@@ -1,4 +1,4 @@
-//! The requests for connections of this folder, over HTTP with the token of the cluster.
+//! The HTTP requests that open the connections of this folder, with the token of the cluster.
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -22,8 +22,8 @@ struct Routes {
     runtime: Handle,
 }
 
-/// All of them, for a host whose tasks are of a control on another host. Call it in the runtime
-/// that is to serve the connections.
+/// Returns all routes, for a host whose tasks are of a control on another host. Call it in the
+/// runtime that is to serve the connections.
 pub(crate) fn all(host: TaskHost, token: Token) -> Router {
     let routes = Routes { hosted: Hosted::new(host, token), runtime: Handle::current() };
     Router::new()
@@ -36,8 +36,8 @@ pub(crate) fn all(host: TaskHost, token: Token) -> Router {
         .with_state(routes)
 }
 
-/// The outputs, streams, images and files only, for control's own host, with the check of the token.
-/// Call it in the runtime that is to serve the connections.
+/// Returns the routes of outputs, streams, images and files only, for control's own host, with the
+/// check of the token. Call it in the runtime that is to serve the connections.
 pub fn exchange_only(host: TaskHost, token: Token) -> Router {
     let hosted = Hosted::new(host, token.clone());
     Router::new()

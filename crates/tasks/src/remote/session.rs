@@ -1,5 +1,5 @@
-//! Control's side of a query on another host: one connection as long as the query runs, and one for
-//! each attempt of a task.
+//! Control's side of a query on another host: one connection that lasts as long as the query, and
+//! one for each attempt of a task.
 //!
 //! Invariant: a session that is dead stays dead, and so do its tasks and their outputs: the host
 //! ends them when its side of the connection ends. Dropping a session ends it.
@@ -29,8 +29,8 @@ use super::peers::Peer;
 /// How long a host may take to answer whether it is there.
 const PONG_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Bytes that go there and back with that: some packets, so that damaged ones are found that are not
-/// small.
+/// The bytes that a probe sends there and back: several packets, so that damage is found that does
+/// not affect small packets.
 const PROBE_BYTES: usize = 16 << 10;
 
 /// The session of one query on another host.
@@ -54,19 +54,19 @@ struct Shared {
     is_damaged: AtomicBool,
 }
 
-/// Why a host runs no tasks of a query.
+/// The reason why a host runs no tasks of a query.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotOpened {
-    /// It was lost meanwhile.
+    /// The host was lost meanwhile.
     #[error("the host {host} was lost")]
     Lost { host: HostName },
-    /// What it sends is damaged on its way, so its tasks and outputs are lost.
+    /// Bytes from the host are damaged on their way, so its tasks and outputs are lost.
     #[error("data of the host {host} were damaged on their way")]
     Damaged { host: HostName },
-    /// Its functions were not prepared in time.
+    /// The query's functions were not prepared in time.
     #[error("the host {host} was not ready within {} s", within.as_secs())]
     Late { host: HostName, within: Duration },
-    /// It cannot be reached, or refuses the query.
+    /// The host cannot be reached, or refuses the query.
     #[error("the host {host} cannot run tasks: {}", why.message)]
     Refused { host: HostName, why: Box<ErrorReport> },
 }
@@ -94,38 +94,38 @@ impl Session {
         Ok(Self { name: host, peer, refused, requests, next, shared, _connection: connection })
     }
 
-    /// The name of its host.
+    /// Returns the name of the session's host.
     pub fn name(&self) -> &HostName {
         &self.name
     }
 
-    /// Its host.
+    /// Returns the session's host.
     pub fn peer(&self) -> &Arc<dyn Peer> {
         &self.peer
     }
 
-    /// Why the host cannot run a function.
+    /// Returns why the host cannot run a function; `None` if it can.
     pub fn refused(&self, udf: &str) -> Option<&ErrorReport> {
         self.refused.get(udf)
     }
 
-    /// Whether its tasks and outputs are gone.
+    /// Returns whether the tasks and outputs of the session are gone.
     pub fn is_dead(&self) -> bool {
         self.shared.dead.is_cancelled()
     }
 
-    /// Whether the session ended because data of its host were damaged; true once.
+    /// Returns whether the session ended because data of its host were damaged; true only once.
     pub fn take_damage(&self) -> bool {
         self.shared.is_damaged.swap(false, Ordering::Relaxed)
     }
 
-    /// Waits until its tasks and outputs are gone.
+    /// Waits until the tasks and outputs of the session are gone.
     pub async fn dead(&self) {
         self.shared.dead.cancelled().await;
     }
 
-    /// Whether the host answers, and data reach it and come back whole. If they do not in time, the
-    /// session is dead from now on.
+    /// Returns whether the host answers, and data reach it and come back undamaged. If not, or not
+    /// in time, the session is dead from now on.
     pub async fn confirm(&self) -> bool {
         let ping = SessionAsk::Ping { text: "?".repeat(PROBE_BYTES) };
         let asked = tokio::time::timeout(PONG_TIMEOUT, self.request(ping)).await;
@@ -136,12 +136,13 @@ impl Session {
         answers
     }
 
-    /// A token that is cancelled at the latest when its tasks are gone.
+    /// Returns a token that is cancelled at the latest when the tasks of the session are gone.
     pub(super) fn ending(&self) -> CancellationToken {
         self.shared.dead.child_token()
     }
 
-    /// Ends an attempt: the host keeps its output if it has a result, and says otherwise why not.
+    /// Ends an attempt. If it has a result, the host keeps its output; otherwise the error says why
+    /// not.
     pub async fn ended(&self, attempt: u64, failure: Option<Failed>) -> Result<TaskEnd, Failed> {
         match self.request(SessionAsk::Ended { attempt, failure }).await {
             Some(SessionAnswer::Ended(end)) => Ok(end),
@@ -174,17 +175,17 @@ impl Session {
         }
     }
 
-    /// A gang is over.
+    /// Ends a gang that is over.
     pub fn end_gang(&self, gang: u64) {
         self.tell(SessionAsk::EndGang { gang });
     }
 
-    /// The outputs of these attempts are not read any more.
+    /// Removes the outputs of these attempts, which are not read any more.
     pub fn release(&self, attempts: Vec<u64>) {
         self.tell(SessionAsk::Release { attempts });
     }
 
-    /// Nobody waits for the start of an attempt any more.
+    /// Gives up the start of an attempt for which nobody waits any more.
     pub(super) fn abandon(&self, attempt: u64) {
         self.tell(SessionAsk::Abandon { attempt });
     }
@@ -196,7 +197,7 @@ impl Session {
         }
     }
 
-    /// Opens outputs on its host, to be read by a task on this one.
+    /// Opens outputs on the session's host, to be read by a task on this host.
     pub async fn read(&self, asked: &ReadOutputs) -> Result<OwnedFd, ReadError> {
         let opening = async {
             let stream = self.peer.connect(OUTPUTS).await;
@@ -212,7 +213,7 @@ impl Session {
         }
     }
 
-    /// `None` if the session is dead.
+    /// Sends a request and waits for its reply; `None` if the session is dead.
     async fn request(&self, ask: SessionAsk) -> Option<SessionAnswer> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let frame = request_frame(id, ask).ok()?;
@@ -285,7 +286,8 @@ async fn serve(
     shared.end();
 }
 
-/// Fails for one that is so long that the host would close the connection.
+/// Makes the frame of a request. Fails if the frame is so long that the host would close the
+/// connection.
 fn request_frame(id: u64, ask: SessionAsk) -> snowmelt_wire::Result<Frame> {
     let frame = Frame::json(Kind::Request, &SessionRequest { id, ask })?;
     match frame.payload.len() {
@@ -305,7 +307,7 @@ async fn ask(peer: &dyn Peer, open: &OpenQuery) -> Result<(HostStream, QueryOpen
     Ok((stream, opened))
 }
 
-/// The next answer on a connection.
+/// Reads the next answer on a connection.
 pub(super) async fn answer<T: serde::de::DeserializeOwned>(
     stream: &mut HostStream,
 ) -> snowmelt_wire::Result<T> {

@@ -1,6 +1,6 @@
 //! Control's side of the start of an attempt on another host.
 //!
-//! The host answers twice: at once whether it has room for the attempt, and later that it runs.
+//! The host answers twice: at once whether it has room for the attempt, and later whether it runs.
 //! Invariant: a start that control does not wait for any more is ended on the host too.
 
 use std::os::unix::net::UnixStream as StdStream;
@@ -18,36 +18,36 @@ use super::messages::{StartTask, TASKS, TaskPlaced, TaskStarted};
 use super::relay::relay;
 use super::session::{Session, answer};
 
-/// Why a host did not take an attempt.
+/// The reason why a host did not take an attempt.
 #[derive(Debug)]
 pub(crate) enum NotPlaced {
-    /// It has no room for it now.
+    /// The host has no room for the attempt now.
     NoRoom,
-    /// It does not have this file.
+    /// The host does not have this file.
     FileMissing(String),
-    /// It was lost, or its connection broke.
+    /// The host was lost, or its connection broke.
     Lost,
     /// The attempt has failed.
     Failed(Failed),
 }
 
-/// Why an attempt that has room does not run.
+/// The reason why an attempt that has room does not run.
 #[derive(Debug)]
 pub(crate) enum NotStarted {
-    /// Its host was lost.
+    /// The host of the attempt was lost.
     Lost,
-    /// It has failed.
+    /// The start of the attempt failed.
     Failed(Failed),
 }
 
-/// An attempt that has room on a host and is being started there. Dropping it ends that.
+/// An attempt that has room on a host and is being started there. Dropping it ends the start.
 #[derive(Debug)]
 pub(crate) struct Placed {
     asked: Asked,
     far: HostStream,
 }
 
-/// An attempt that a host was asked for, and that must not run there if nobody waits for it.
+/// A request to a host for an attempt, which must not run there if nobody waits for it.
 #[derive(Debug)]
 struct Asked {
     session: Arc<Session>,
@@ -71,7 +71,7 @@ pub(crate) struct Relayed {
 }
 
 impl Relayed {
-    /// Ends the attempt when it is cancelled.
+    /// Returns a token that ends the attempt when it is cancelled.
     pub fn end(&self) -> CancellationToken {
         self.end.clone()
     }
@@ -118,12 +118,12 @@ async fn ask(
 }
 
 impl Placed {
-    /// The session on its host.
+    /// Returns the session on the attempt's host.
     pub fn session(&self) -> &Arc<Session> {
         &self.asked.session
     }
 
-    /// Waits until it runs; the driver follows its worker over the socket.
+    /// Waits until the attempt runs; the driver follows its worker over the socket.
     pub async fn started(mut self) -> Result<(Relayed, StdStream), NotStarted> {
         let session = Arc::clone(&self.asked.session);
         let started = tokio::select! {
@@ -190,7 +190,7 @@ pub(crate) mod tests {
         StartTask { query: "q".to_owned(), attempt, ask, inputs: Vec::new() }
     }
 
-    /// A task that has its place on a host, and the agent's end of its connection.
+    /// Returns a task that has its place on a host, and the agent's end of its connection.
     pub(crate) async fn placed(
         session: &Arc<Session>,
         connections: &mut Connections,

@@ -1,6 +1,6 @@
-//! The ends of the streams of gangs on this host, until the workers start that they are granted to.
+//! The ends of the streams of gangs on this host, kept until the workers start that get them.
 //!
-//! Invariant: a gang that is over has no ends here, and what copies the bytes of its streams ends.
+//! Invariant: a gang that is over has no ends here, and the copying of its streams' bytes ends.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -11,19 +11,19 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 /// The streams of a task, each with the task at its other end.
 pub(crate) type Streams = Vec<(u32, OwnedFd)>;
 
-/// The ends of the gangs of all queries on a host.
+/// The ends of the streams of the gangs of all queries on a host.
 #[derive(Debug, Default)]
 pub(crate) struct StreamStore {
     queries: Mutex<HashMap<String, Arc<StreamEnds>>>,
 }
 
-/// The ends of the gangs of one query on a host.
+/// The ends of the streams of the gangs of one query on a host.
 #[derive(Debug, Default)]
 pub(crate) struct StreamEnds {
     gangs: Mutex<HashMap<u64, Ends>>,
 }
 
-/// The right to have gangs of a query. Dropping it ends all of them here.
+/// The right to have gangs of a query. Dropping it ends all gangs of the query here.
 #[derive(Debug)]
 pub(crate) struct KeptEnds {
     store: Arc<StreamStore>,
@@ -33,7 +33,7 @@ pub(crate) struct KeptEnds {
 
 #[derive(Debug)]
 struct Ends {
-    /// The tasks on this host that have not started.
+    /// The tasks on this host that have not started, with their streams.
     tasks: HashMap<u32, Streams>,
     over: DropGuard,
 }
@@ -46,7 +46,7 @@ impl StreamStore {
         KeptEnds { store: Arc::clone(self), query: query.to_owned(), ends }
     }
 
-    /// The ends of a query.
+    /// Returns the ends of a query.
     pub fn of(&self, query: &str) -> Option<Arc<StreamEnds>> {
         self.lock().get(query).cloned()
     }
@@ -57,15 +57,15 @@ impl StreamStore {
 }
 
 impl StreamEnds {
-    /// A gang begins that has these tasks here.
+    /// Begins a gang that has these tasks here.
     pub fn begin(&self, gang: u64, tasks: impl IntoIterator<Item = u32>) {
         let tasks = tasks.into_iter().map(|task| (task, Streams::new())).collect();
         let over = CancellationToken::new().drop_guard();
         self.lock().insert(gang, Ends { tasks, over });
     }
 
-    /// Adds the end of a task, with the task at the other end. Gives a token that is cancelled when
-    /// the gang is over; `None` if the task does not wait for this stream.
+    /// Adds the end of a stream to a task, with the task at the other end. Returns a token that is
+    /// cancelled when the gang is over; `None` if the task does not wait for this stream.
     pub fn add(&self, gang: u64, task: u32, other: u32, end: OwnedFd) -> Option<CancellationToken> {
         let mut gangs = self.lock();
         let Ends { tasks, over } = gangs.get_mut(&gang)?;
@@ -77,20 +77,20 @@ impl StreamEnds {
         Some(over.token().clone())
     }
 
-    /// The streams of a task, which starts now.
+    /// Takes the streams of a task, which starts now.
     pub fn take(&self, gang: u64, task: u32) -> Streams {
         let mut gangs = self.lock();
         gangs.get_mut(&gang).and_then(|ends| ends.tasks.remove(&task)).unwrap_or_default()
     }
 
-    /// A gang is over.
+    /// Ends a gang that is over.
     pub fn end(&self, gang: u64) {
         // Closed outside the lock.
         let ends = self.lock().remove(&gang);
         drop(ends);
     }
 
-    /// All gangs are over.
+    /// Ends all gangs.
     pub fn end_all(&self) {
         let all = std::mem::take(&mut *self.lock());
         drop(all);
@@ -102,7 +102,7 @@ impl StreamEnds {
 }
 
 impl KeptEnds {
-    /// All of them.
+    /// Returns all ends of the query on this host.
     pub fn all(&self) -> &StreamEnds {
         &self.ends
     }

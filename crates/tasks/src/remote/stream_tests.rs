@@ -1,4 +1,4 @@
-//! Streams over real connections between the parts of a gang on two hosts.
+//! Tests of streams over real connections between the parts of a gang on two hosts.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::remote::stream_ends::KeptEnds;
 
 const GANG: u64 = 3;
 
-/// A host that serves streams.
+/// Starts a host that serves streams.
 async fn host() -> (KeptEnds, SocketAddr) {
     let store = Arc::new(StreamStore::default());
     let kept = store.keep("q");
@@ -53,7 +53,7 @@ async fn connected(ends: &StreamEnds, links: &GangLinks) -> Result<(), NotConnec
     connect(ends, "q", links, &dial).await
 }
 
-/// The ends of a task, each with the task at its other end.
+/// Takes the ends of a task, each with the task at its other end.
 fn taken(ends: &StreamEnds, task: u32) -> Vec<(u32, UnixStream)> {
     let open = |(other, end)| {
         let stream = StdStream::from(end);
@@ -65,7 +65,7 @@ fn taken(ends: &StreamEnds, task: u32) -> Vec<(u32, UnixStream)> {
     streams
 }
 
-/// The two ends of a stream from one host to another, and what keeps these.
+/// Returns the two ends of a stream from one host to another, and the guards that keep them.
 async fn stream() -> (UnixStream, UnixStream, [KeptEnds; 2]) {
     let ((near, _), (far, address)) = (host().await, host().await);
     near.all().begin(GANG, [0]);

@@ -1,10 +1,10 @@
-//! Streams between the tasks of a gang: socket pairs where both tasks are on this host, connections
-//! between the agents where they are on two.
+//! Streams between the tasks of a gang: socket pairs where both tasks are on this host, and
+//! connections between the agents where the tasks are on two hosts.
 //!
-//! The host of a task that sends connects to that of the task that receives. Each stream has a
-//! connection of its own, so that a receiver that does not read keeps nobody else waiting. The
-//! connection itself is not granted to a worker: with it, one could connect to anything that this
-//! host reaches.
+//! The host of a task that sends connects to the host of the task that receives. Each stream has a
+//! connection of its own, so that a receiver that does not read keeps nobody else waiting. A worker
+//! does not get the connection itself: with it, the worker could connect to anything that this host
+//! reaches.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdStream;
@@ -25,17 +25,17 @@ use super::stream_ends::{StreamEnds, StreamStore};
 /// How long the other host may take to open a stream: it only looks the task up.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Connections that are opened at a time.
+/// The most connections that are opened at a time.
 const AT_A_TIME: usize = 32;
 
-/// The longest message about a stream.
+/// The most bytes of a message about a stream.
 const MAX_MESSAGE: u32 = 64 << 10;
 
-/// Opens a connection for a stream to a host.
+/// A function that opens a connection for a stream to a host.
 pub(crate) type Dial<'d> =
     dyn Fn(At) -> BoxFuture<'d, Result<HostStream, ErrorReport>> + Send + Sync + 'd;
 
-/// Connects the tasks of a gang that send from this host with all that receive.
+/// Connects the tasks of a gang that send from this host with all tasks that receive.
 pub(crate) async fn connect(
     ends: &StreamEnds,
     query: &str,
@@ -147,7 +147,8 @@ pub(crate) async fn serve(mut far: HostStream, store: &StreamStore) {
     }
 }
 
-/// The end of a worker is a local socket; the other one is read or written here.
+/// Makes a local socket pair: the worker gets the second end, and this host reads or writes the
+/// first one.
 fn local_pair(buffer: usize) -> std::io::Result<(UnixStream, OwnedFd)> {
     let (near, end) = StdStream::pair()?;
     set_socket_send_buffer_size(&near, buffer)?;

@@ -1,7 +1,8 @@
 //! The attempts of one query on a host that runs tasks of a control on another one.
 //!
-//! An attempt is started over a connection of its own, and given up over that of the session: the
-//! two may arrive in any order. Invariant: what was given up is never kept.
+//! An attempt is started over a connection of its own, and given up over the connection of the
+//! session: the two messages may arrive in any order. Invariant: an attempt that was given up is
+//! never kept.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -9,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
-/// The attempts of a query, by number; `S` is what one holds that runs.
+/// The attempts of a query, by number; `S` is what a running attempt holds.
 #[derive(Debug)]
 pub(super) struct Tasks<S> {
     state: Mutex<HashMap<u64, Task<S>>>,
@@ -17,10 +18,10 @@ pub(super) struct Tasks<S> {
 
 #[derive(Debug)]
 enum Task<S> {
-    /// It is being started. Cancelled if nobody waits for that any more.
+    /// The attempt is being started. The token is cancelled if nobody waits for the start any more.
     Starting(CancellationToken),
     Runs(S),
-    /// It was given up before it ran.
+    /// The attempt was given up before it ran.
     Abandoned,
 }
 
@@ -31,7 +32,8 @@ impl<S> Default for Tasks<S> {
 }
 
 impl<S> Tasks<S> {
-    /// An attempt is to be started. Its start ends with the token; `None` if it was given up.
+    /// Begins the start of an attempt. Returns a token that ends the start; `None` if the attempt
+    /// was given up.
     pub fn begin(&self, attempt: u64) -> Option<CancellationToken> {
         match self.lock().entry(attempt) {
             Entry::Vacant(place) => {
@@ -43,7 +45,7 @@ impl<S> Tasks<S> {
         }
     }
 
-    /// An attempt runs. False if it was given up.
+    /// Notes that an attempt runs. False if it was given up.
     pub fn runs(&self, attempt: u64, holds: S) -> bool {
         let mut state = self.lock();
         let may_run = matches!(state.get(&attempt), Some(Task::Starting(_)));
@@ -53,7 +55,7 @@ impl<S> Tasks<S> {
         may_run
     }
 
-    /// An attempt did not start.
+    /// Notes that an attempt did not start.
     pub fn failed(&self, attempt: u64) {
         let mut state = self.lock();
         if matches!(state.get(&attempt), Some(Task::Starting(_))) {
@@ -73,7 +75,7 @@ impl<S> Tasks<S> {
         }
     }
 
-    /// Nobody waits for an attempt any more. What it holds is dropped.
+    /// Gives up an attempt for which nobody waits any more. What the attempt holds is dropped.
     pub fn abandon(&self, attempt: u64) {
         let before = self.lock().insert(attempt, Task::Abandoned);
         if let Some(Task::Starting(token)) = before {
@@ -81,7 +83,7 @@ impl<S> Tasks<S> {
         }
     }
 
-    /// Drops all that run.
+    /// Drops everything that running attempts hold.
     pub fn clear(&self) {
         let all = std::mem::take(&mut *self.lock());
         drop(all);

@@ -1,4 +1,4 @@
-//! The dialogue with a host about a leased instance, and what ends it.
+//! Tests of the dialogue with a host about a leased instance, and of the events that end it.
 
 use std::io::{Read, Write};
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use crate::remote::fake::{Connections, FakePeer, connection, heard, say};
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// An instance that is leased, its connection, and the host's end.
+/// Leases an instance. Returns it, its connection, and the host's end.
 async fn leased(
     peer: &Arc<FakePeer>,
     connections: &mut Connections,
