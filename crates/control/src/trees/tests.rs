@@ -1,4 +1,4 @@
-//! Places of hosts that come, leave and are lost, with trees and without.
+//! Tests of the places of hosts that join, leave and are lost, with trees and without.
 
 use snowmelt_node::file_tree;
 
@@ -11,7 +11,7 @@ fn hosts(names: &[&str]) -> (Known, Vec<Arc<Host>>) {
     (known, made)
 }
 
-/// The names of the hosts from which one reads each stripe; `-` for the registry.
+/// Returns the names of the hosts from which a host reads each stripe; `-` for the registry.
 fn from(place: &TreePlace) -> String {
     let name = |from: &Upstream| match from {
         Upstream::Host(host) => host.name.clone(),
@@ -58,7 +58,7 @@ fn hosts_get_places_once_and_others_are_told_what_changes() {
     assert!(trees.lock().by_image.is_empty() && trees.lock().members.is_empty());
 }
 
-/// The second host takes a stripe of which the first one has all blocks already.
+/// Checks that the second host takes a stripe of which the first host has all blocks already.
 #[test]
 fn roots_know_each_other() {
     let trees = Trees::default();

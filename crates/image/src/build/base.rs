@@ -31,7 +31,7 @@ pub struct BlockBase {
 }
 
 impl BlockBase {
-    /// Fetches the metadata part and the configuration.
+    /// Fetches the metadata part and the configuration of a block image.
     pub async fn fetch(image: Image, source: Arc<dyn BlockSource>) -> Result<Self> {
         let bytes = image.metadata.raw_size;
         if bytes > MAX_METADATA_BYTES {
@@ -47,7 +47,8 @@ impl BlockBase {
         Ok(Self { image, blocks, metadata, config: found.to_vec() })
     }
 
-    /// The content of a file of at most `most` bytes; `None` if the file does not exist.
+    /// Reads the content of a file of the image. Returns `None` if the file does not exist, and
+    /// fails if it has more than `most` bytes.
     pub async fn file(&self, path: &str, most: u64) -> Result<Option<Vec<u8>>> {
         let (tree, _) = erofs::read(&self.metadata)?;
         let found = tree.find(&EntryPath::parse(path.as_bytes())?).map(|id| tree.node(id));

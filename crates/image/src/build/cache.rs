@@ -25,13 +25,13 @@ pub struct DebianCache {
 /// A set of packages.
 #[derive(Clone, Copy, Debug)]
 pub struct DebianPackages<'a> {
-    /// Names, optionally with an architecture and a version.
+    /// The names of the packages, optionally with an architecture and a version.
     pub names: &'a [String],
     /// The base's identity: the packages that have to be added depend on what the base contains.
     pub base: &'a str,
-    /// With the essential packages, because there is no base.
+    /// True if the essential packages are needed too, because there is no base.
     pub essential: bool,
-    /// Runs apt even if the set is in the cache.
+    /// True if apt is to run even if the set is in the cache.
     pub refresh: bool,
 }
 
@@ -48,7 +48,7 @@ impl DebianCache {
         Ok(Self { folder: folder.to_owned(), _lock: lock::wait(&path, Share::Shared)? })
     }
 
-    /// The folder of a cached set.
+    /// Returns the folder of a set, if it is cached.
     pub fn get(&self, set: &DebianPackages<'_>) -> Option<PathBuf> {
         let name = fs::read_to_string(self.entry(set)).ok().filter(|_| !set.refresh)?;
         // Prevents names that lead out of the cache.

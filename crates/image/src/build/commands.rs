@@ -8,12 +8,13 @@ pub(super) struct Alternative {
     pub priority: i64,
     pub link: String,
     pub path: String,
-    /// Link, name and path of each.
+    /// The alternatives that go along with this one: link, name and path of each.
     pub slaves: Vec<[String; 3]>,
 }
 
 impl Alternative {
-    /// The alternative that a command installs, if all of its words are plain.
+    /// Parses the alternative that a command installs; `None` if it installs none, or if one of its
+    /// words is not plain.
     pub fn of(command: &[String]) -> Option<Self> {
         let (program, words) = command.split_first()?;
         if program.rsplit('/').next() != Some("update-alternatives")
@@ -37,7 +38,7 @@ impl Alternative {
     }
 }
 
-/// The commands of a script, each with its words.
+/// Parses the commands of a script, each with its words.
 pub(super) fn commands(script: &str) -> Vec<Vec<String>> {
     let whole = script.replace("\\\n", " ");
     let lines = whole.lines().map(str::trim).filter(|line| !line.starts_with('#'));
@@ -70,7 +71,7 @@ fn of_line(line: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// A word without quotes around all of it.
+/// Removes quotes around the whole of a word.
 fn plain(word: &str) -> String {
     let quoted = |quote: char| word.strip_prefix(quote)?.strip_suffix(quote);
     quoted('"').or_else(|| quoted('\'')).unwrap_or(word).to_owned()

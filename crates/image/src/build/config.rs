@@ -1,6 +1,6 @@
 //! The configuration of a built image: the base's, with the new layers and the user's settings.
 //!
-//! It contains no time and no host, so builds are reproducible.
+//! The configuration contains no time and no host, so builds are reproducible.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::{Error, Result};
 /// The settings of a user; an empty field keeps the base's value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// `NAME`, `value`; other variables of the base are kept.
+    /// Environment variables, as `NAME` and `value`; other variables of the base are kept.
     pub environment: Vec<(String, String)>,
     /// The program and its first arguments. Replaces the base's `Cmd` too.
     pub entrypoint: Option<Vec<String>>,

@@ -16,13 +16,13 @@ use super::scripts::{self, LeftOut};
 use crate::block::OciDigest;
 use crate::{Error, Result};
 
-/// The ending of the file with what was left out.
+/// The ending of the file with the commands that were left out.
 const LEFT_OUT: &str = "left-out";
 
-/// The packages that every Debian system has, as apt finds them.
+/// A search term of apt for the packages that every Debian system has.
 const ESSENTIAL: &str = "?essential";
 
-/// The way in which packages are unpacked, changed when the result changes.
+/// The version of the way in which packages are unpacked; changed when the result changes.
 const MANNER: &str = "2";
 
 /// Downloads packages and their dependencies to the folder `into`, except for those that the
@@ -136,7 +136,8 @@ fn debs(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// A package name, optionally with an architecture and a version; never an option of apt.
+/// Returns whether a text is a package name, optionally with an architecture and a version; never
+/// an option of apt.
 fn is_package(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let other = |byte: u8| byte.is_ascii_uppercase() || b"+-.:=~".contains(&byte);
@@ -200,7 +201,7 @@ mod tests {
     use super::super::progress::ignore;
     use super::*;
 
-    /// A package with one file, as a maintainer would build it.
+    /// Makes a package with one file, as a maintainer would build it.
     fn deb(folder: &Path, name: &str, file: &str) -> PathBuf {
         let (root, path) = (folder.join(name), folder.join(format!("{name}.deb")));
         fs::create_dir_all(root.join("DEBIAN")).unwrap();

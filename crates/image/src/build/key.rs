@@ -28,7 +28,7 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// The key of a folder that becomes a layer of that shape.
+    /// Computes the key of a folder that becomes a layer of that shape.
     pub fn of(folder: &Path, shape: &Shape) -> io::Result<Self> {
         let mut hasher = blake3::Hasher::new();
         hasher.update(format!("{shape:?}\n").as_bytes());
@@ -37,21 +37,21 @@ impl Key {
         Ok(Self { digest: BlockDigest(*hasher.finalize().as_bytes()), newest })
     }
 
-    /// The key of a folder whose content has an identity.
+    /// Computes the key of a folder whose content has an identity.
     pub fn named(identity: &str, shape: &Shape) -> Self {
         let mut hasher = blake3::Hasher::new();
         hasher.update(format!("{shape:?}\nnamed {identity}").as_bytes());
         Self { digest: BlockDigest(*hasher.finalize().as_bytes()), newest: Duration::ZERO }
     }
 
-    /// Whether any change after `began` would produce another key.
+    /// Returns whether any change after `began` would produce another key.
     pub fn is_settled(&self, began: SystemTime) -> bool {
         let began = began.duration_since(UNIX_EPOCH).unwrap_or_default();
         self.newest + STEP < began
     }
 
-    /// The time until a change would produce another key. Zero if waiting is pointless, because
-    /// change times lie in the future.
+    /// Returns the time until a change would produce another key. Zero if waiting is pointless,
+    /// because change times lie in the future.
     pub fn settles_in(&self, now: SystemTime) -> Duration {
         let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         // The compared time has to be in the past, not equal to now.

@@ -83,21 +83,21 @@ impl Libraries {
         self.add_folder(name, folder, 0)
     }
 
-    /// Libraries that no package contains, each with a package that needs it.
+    /// Returns the libraries that no package contains, each with a package that needs it.
     pub fn needed(&self) -> impl Iterator<Item = (&str, &str)> {
         let needed = self.needed.iter().filter(|(library, _)| !self.contained.contains(*library));
         needed.map(|(library, by)| (library.as_str(), by.as_str()))
     }
 
-    /// The Debian packages of these libraries, as far as they are known, without packages that
-    /// every base has.
+    /// Returns the Debian packages of the needed libraries, as far as they are known, without
+    /// packages that every base has.
     pub fn packages(&self) -> BTreeSet<&'static str> {
         let packages = self.needed().filter_map(|(library, _)| debian_package(library));
         packages.filter(|package| *package != "libc6").collect()
     }
 
-    /// Libraries that an image of a layout folder does not contain under any path, each with a
-    /// package that needs it.
+    /// Returns the needed libraries that an image of a layout folder does not contain under any
+    /// path, each with a package that needs it.
     pub async fn missing(&self, layout: &Layout, image: &Image) -> Result<Vec<(String, String)>> {
         let source = Arc::new(LocalSource::new(layout.folder()));
         let blocks = Arc::new(Blocks::new(source, None));
@@ -135,7 +135,7 @@ impl Libraries {
     }
 }
 
-/// The Debian package of a library, if it is one that wheels expect from the system.
+/// Returns the Debian package of a library, if it is one that wheels expect from the system.
 pub fn debian_package(library: &str) -> Option<&'static str> {
     let found = PACKAGES.binary_search_by(|(name, _)| (*name).cmp(library)).ok()?;
     Some(PACKAGES[found].1)
@@ -151,7 +151,7 @@ fn collect(tree: &Tree, names: &mut BTreeSet<Vec<u8>>) {
     }
 }
 
-/// The libraries that a 64-bit ELF file needs (`DT_NEEDED`).
+/// Reads the libraries that a 64-bit ELF file needs (`DT_NEEDED`).
 fn needed_by(file: &File) -> io::Result<Vec<String>> {
     let bad = || io::Error::from(io::ErrorKind::InvalidData);
     let mut header = [0; 64];
@@ -175,11 +175,11 @@ fn needed_by(file: &File) -> io::Result<Vec<String>> {
     Ok(needed.filter_map(|(_, at)| name(at)).collect())
 }
 
-/// Segments of an ELF file.
+/// The segments of an ELF file.
 struct Segments {
-    /// Address, offset and size.
+    /// Address, offset and size of each loaded segment, in bytes.
     loaded: Vec<(u64, u64, u64)>,
-    /// Offset and size.
+    /// Offset and size of the dynamic section, in bytes.
     dynamic: Option<(u64, u64)>,
 }
 

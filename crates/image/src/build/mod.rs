@@ -90,7 +90,7 @@ fn add(converter: &mut Converter<'_>, part: &Part, progress: Progress<'_>) -> Re
     Ok(())
 }
 
-/// The name of a layer in histories and messages.
+/// Returns the name of a layer in histories and messages.
 fn layer_name(folder: &Path) -> String {
     folder.file_name().unwrap_or(folder.as_os_str()).to_string_lossy().into_owned()
 }

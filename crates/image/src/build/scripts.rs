@@ -1,5 +1,5 @@
-//! Does the work of the scripts of Debian packages. A build does not run them: they would run as
-//! root, and most of what they do is for a machine. The links that they make by
+//! Does the work of the scripts of Debian packages. A build does not run the scripts: they would
+//! run as root, and most of their work is for a machine. The links that they make by
 //! `update-alternatives` and `ln -s`, `/bin/sh` and the list of users are made here. The other
 //! commands that they call are listed.
 //!
@@ -19,7 +19,7 @@ use crate::{Error, Result};
 /// The scripts that run when a package is installed.
 const SCRIPTS: [&str; 2] = ["preinst", "postinst"];
 
-/// Commands that change what a program finds; what else scripts call does not matter in an image.
+/// Commands that change what a program finds; other commands of scripts do not matter in an image.
 const EFFECTS: [&str; 27] = [
     "addgroup",
     "adduser",
@@ -50,7 +50,8 @@ const EFFECTS: [&str; 27] = [
     "usermod",
 ];
 
-/// Packages whose scripts do only what is done here, or matters on a machine that is upgraded.
+/// Packages whose scripts do only work that is done here, or that matters only on a machine that is
+/// upgraded.
 const DONE: [&str; 1] = ["libc6"];
 
 /// Files that scripts copy if they do not exist.
@@ -62,14 +63,14 @@ const COPIED: [(&str, &str); 2] = [
 /// The commands that a build leaves out of the scripts of a package.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftOut {
-    /// The package.
+    /// The name of the package.
     pub package: String,
     /// The commands that were not run, such as `adduser`.
     pub commands: Vec<String>,
 }
 
 /// Does in the folder of unpacked packages what their scripts would have done; `controls` are the
-/// folders of their scripts. Returns what is left out.
+/// folders of their scripts. Returns the commands that are left out.
 pub(super) fn finish(root: &Path, controls: &[PathBuf]) -> Result<Vec<LeftOut>> {
     let mut alternatives: BTreeMap<String, Alternative> = BTreeMap::new();
     let mut links = Vec::new();
@@ -132,7 +133,7 @@ fn make<'a>(root: &Path, alternatives: impl Iterator<Item = &'a Alternative>) ->
     Ok(())
 }
 
-/// Adds a link, unless there is something.
+/// Adds a link, unless there is a file at its place already.
 fn add_link(root: &Path, at: &str, to: &str) -> io::Result<()> {
     let Some(at) = inside(root, at) else { return Ok(()) };
     fs::create_dir_all(at.parent().unwrap_or(root))?;
@@ -146,7 +147,8 @@ fn exists(root: &Path, path: &str) -> bool {
     inside(root, path).is_some_and(|path| path.symlink_metadata().is_ok())
 }
 
-/// A path of the image in the folder; none if a link leads elsewhere on the way.
+/// Returns the place in the folder of a path of the image; `None` if a link leads elsewhere on the
+/// way.
 fn inside(root: &Path, path: &str) -> Option<PathBuf> {
     let mut at = root.to_owned();
     let mut components = Path::new(path).strip_prefix("/").ok()?.components().peekable();
@@ -161,7 +163,8 @@ fn inside(root: &Path, path: &str) -> Option<PathBuf> {
     Some(at)
 }
 
-/// The target and the place of a symbolic link, of `ln -s` with two whole paths.
+/// Returns the target and the place of a symbolic link, if the command is `ln -s` with two absolute
+/// paths.
 fn link(command: &[String]) -> Option<(String, String)> {
     let (name, arguments) = command.split_first()?;
     let [options @ .., to, at] = arguments else { return None };
@@ -177,7 +180,7 @@ fn is_short(option: &str, letter: char) -> bool {
     !option.starts_with("--") && option.contains(letter)
 }
 
-/// The command, if it changes what programs find.
+/// Returns the name of the command, if it changes what programs find.
 fn effect(command: &[String]) -> Option<String> {
     let name = command.first()?.rsplit('/').next()?;
     // That an earlier version is removed has no effect in an image.
@@ -185,18 +188,18 @@ fn effect(command: &[String]) -> Option<String> {
     (EFFECTS.contains(&name) && !is_done).then(|| name.to_owned())
 }
 
-/// The text of a script; empty if there is none, or if it is a program.
+/// Reads the text of a script; empty if there is none, or if it is a program.
 fn script(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// Whether every image has a package: what its scripts do for the machine is not to be listed each
-/// time.
+/// Returns whether every image has a package. The commands that the scripts of such a package run
+/// for a machine are not to be listed each time.
 fn is_of_base(control: &str) -> bool {
     control.lines().any(|line| matches!(line, "Essential: yes" | "Priority: required"))
 }
 
-/// The name of a package, from its control file.
+/// Returns the name of a package, from its control file.
 fn package(control: &str) -> String {
     let name = control.lines().find_map(|line| line.strip_prefix("Package: "));
     name.unwrap_or("a package").trim().to_owned()

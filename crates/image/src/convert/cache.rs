@@ -24,7 +24,7 @@ impl<'a> LayerCache<'a> {
         Self { layout, block_size }
     }
 
-    /// A converted layer, if its blob still exists.
+    /// Reads a converted layer, if its blob still exists.
     pub fn layer(&self, diff_id: &OciDigest) -> Option<Layer> {
         let layer = read_entry(&self.path(diff_id))?;
         let size = self.layout.blob_path(&layer.blob.digest).metadata().ok()?.len();
@@ -40,7 +40,7 @@ impl<'a> LayerCache<'a> {
         self.layout.replace(&path, &compressed)
     }
 
-    /// The layer of a source with this key.
+    /// Reads the layer that a source with this key produced.
     pub fn source(&self, key: &BlockDigest) -> Option<Layer> {
         let text = fs::read_to_string(self.source_path(key)).ok()?;
         self.layer(&text.parse().ok()?)
@@ -55,7 +55,7 @@ impl<'a> LayerCache<'a> {
         Self::path_in(self.layout, diff_id, self.block_size.log2())
     }
 
-    /// The path of a layer's cache entry, which may not exist.
+    /// Returns the path of a layer's cache entry, which may not exist.
     pub fn path_in(layout: &Layout, diff_id: &OciDigest, log2: u8) -> PathBuf {
         // The frame size is part of the name, so that layers which earlier versions compressed with
         // other frames are not reused.
@@ -68,7 +68,7 @@ impl<'a> LayerCache<'a> {
     }
 }
 
-/// With a checksum, so that an entry which the disk damaged is ignored.
+/// Compresses an entry with a checksum, so that an entry which the disk damaged is ignored.
 fn compress(text: &[u8]) -> io::Result<Vec<u8>> {
     let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 1)?;
     encoder.include_checksum(true)?;
@@ -76,8 +76,8 @@ fn compress(text: &[u8]) -> io::Result<Vec<u8>> {
     encoder.finish()
 }
 
-/// Reads a cache entry. It is read as a whole first: parsing ten megabytes of JSON from memory
-/// takes a third of the time that parsing from a stream takes.
+/// Reads a cache entry. The file is read as a whole first: parsing ten megabytes of JSON from
+/// memory takes a third of the time that parsing from a stream takes.
 pub(crate) fn read_entry(path: &Path) -> Option<Layer> {
     let mut decoder = zstd::stream::read::Decoder::new(File::open(path).ok()?).ok()?;
     let mut text = Vec::new();

@@ -47,12 +47,12 @@ impl<'a> Converter<'a> {
         })
     }
 
-    /// The layout's cache of converted layers.
+    /// Returns the layout's cache of converted layers.
     pub fn cache(&self) -> &LayerCache<'a> {
         &self.cache
     }
 
-    /// SHA-256 of each uncompressed layer so far, the lowest first.
+    /// Returns the SHA-256 of each uncompressed layer so far, the lowest first.
     pub fn diff_ids(&self) -> Vec<OciDigest> {
         self.diff_ids.clone()
     }

@@ -26,7 +26,7 @@ use crate::{Image, Lock, Result};
 /// Options of a conversion.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Raw bytes per block.
+    /// The raw bytes of a block.
     pub block_size: BlockSize,
     /// Limits of each layer.
     pub limits: Limits,

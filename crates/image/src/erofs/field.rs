@@ -1,6 +1,6 @@
 //! Integers at fixed places of a structure.
 
-/// Integers in bytes. Panics if there are too few bytes.
+/// Access to integers in bytes. Panics if there are too few bytes.
 pub(super) trait Field {
     fn u16_at(&self, at: usize) -> u16;
     fn u32_at(&self, at: usize) -> u32;

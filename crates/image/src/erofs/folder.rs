@@ -16,7 +16,7 @@ pub(crate) struct Name<'a> {
     pub kind: NameType,
 }
 
-/// The encoded size of names with these lengths, in this order.
+/// Computes the encoded size of names with these lengths, in this order.
 pub(super) fn size(lengths: impl Iterator<Item = usize>) -> u64 {
     let (mut full, mut used) = (0, 0);
     for length in lengths {
@@ -42,7 +42,7 @@ pub(super) fn encode(names: &[Name<'_>]) -> Vec<u8> {
     content
 }
 
-/// The number of names that fit into one block.
+/// Returns the number of names that fit into one block.
 fn fitting(names: &[Name<'_>]) -> usize {
     let mut used = 0;
     names

@@ -3,18 +3,18 @@
 use super::field::Field;
 use crate::tree::Time;
 
-/// Bytes of a file system block, the unit of addresses.
+/// The bytes of a file system block, the unit of addresses.
 pub const UNIT: usize = 4096;
 /// The offset of the superblock.
 pub(super) const SUPER_OFFSET: usize = 1024;
 const SUPER_BYTES: usize = 128;
-/// Bytes of a device slot; the slots follow the superblock.
+/// The bytes of a device slot; the slots follow the superblock.
 const SLOT_BYTES: usize = 128;
-/// Inode numbers are offsets in this unit.
+/// The unit in bytes in which inode numbers count offsets.
 pub(super) const NID_BYTES: u64 = 32;
-/// Bytes of an extended inode.
+/// The bytes of an extended inode.
 pub(super) const INODE_BYTES: usize = 64;
-/// Bytes of a chunk index entry.
+/// The bytes of a chunk index entry.
 pub(super) const CHUNK_BYTES: usize = 8;
 
 const MAGIC: u32 = 0xe0f5_e1e2;
@@ -52,7 +52,7 @@ impl NameType {
             .find(|kind| *kind as u8 == number)
     }
 
-    /// The type as stat(2) encodes it: the upper bits of a mode.
+    /// Returns the type as stat(2) encodes it: the upper bits of a mode.
     pub fn of_stat(self) -> u32 {
         match self {
             Self::File => 0o10,
@@ -69,7 +69,7 @@ pub(crate) struct Inode {
     pub xattr_bytes: usize,
     pub mode: u16,
     pub size: u64,
-    /// Address of the content, or format of the chunk index.
+    /// The address of the content, or the format of the chunk index.
     pub union: u32,
     pub number: u32,
     pub uid: u32,
@@ -124,13 +124,14 @@ impl Inode {
     }
 }
 
-/// The format of a chunk index with one chunk that holds the whole file, which is contiguous.
+/// Returns the format of a chunk index with one chunk that holds the whole file, which is
+/// contiguous.
 pub(super) fn chunk_form(size: u64) -> u32 {
     let units = size.div_ceil(UNIT as u64).next_power_of_two();
     CHUNK_INDEXES | units.trailing_zeros().min(CHUNK_BITS_MOST)
 }
 
-/// A chunk index entry: device, counted from 1, and address on it.
+/// Encodes a chunk index entry: the device, counted from 1, and the address on it.
 pub(super) fn chunk(device: u16, block: u32) -> [u8; CHUNK_BYTES] {
     let mut bytes = Bytes([0; CHUNK_BYTES]);
     bytes.put(2, &device.to_le_bytes());
@@ -146,7 +147,7 @@ pub(super) struct Super {
     pub uuid: [u8; 16],
 }
 
-/// Bytes from the start of the file system to the end of the device slots.
+/// Returns the bytes from the start of the file system to the end of the device slots.
 pub(super) fn head_bytes(devices: usize) -> usize {
     SUPER_OFFSET + SUPER_BYTES + devices * SLOT_BYTES
 }
@@ -185,9 +186,9 @@ pub(super) fn seal(image: &mut [u8]) {
 pub(super) struct Head {
     pub root: u16,
     pub inodes: u64,
-    /// Blocks of the metadata part.
+    /// The size of the metadata part in blocks.
     pub blocks: u32,
-    /// Blocks of each device.
+    /// The size of each device in blocks.
     pub devices: Vec<u32>,
 }
 
@@ -210,7 +211,7 @@ pub(super) fn head(image: &[u8]) -> Option<Head> {
     Some(Head { root: bytes.u16_at(14), inodes, blocks, devices })
 }
 
-/// The checksum of an image's superblock, with the checksum field set to zero.
+/// Computes the checksum of an image's superblock, with the checksum field set to zero.
 fn checksum(image: &[u8]) -> u32 {
     let mut bytes = image[SUPER_OFFSET..UNIT].to_vec();
     bytes[4..8].fill(0);
@@ -225,8 +226,8 @@ impl<const N: usize> Bytes<N> {
     }
 }
 
-/// CRC-32C as the kernel computes it: the initial value is all ones and the result is not inverted.
-/// Computed bit by bit, which suffices for three kilobytes per image.
+/// Computes CRC-32C as the kernel does: the initial value is all ones and the result is not
+/// inverted. The computation is bit by bit, which suffices for three kilobytes per image.
 fn crc32c(bytes: &[u8]) -> u32 {
     bytes.iter().fold(!0, |crc, byte| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| {

@@ -22,7 +22,7 @@ pub(crate) enum Shape {
     Empty,
 }
 
-/// The type of an inode. Refuses layouts and sizes that the type cannot have.
+/// Returns the type of an inode. Refuses layouts and sizes that the type cannot have.
 pub(super) fn shape(inode: &Inode) -> Result<Shape> {
     Ok(match (inode.mode >> 12, inode.layout) {
         (0o04, Layout::Plain | Layout::Inline) => Shape::Folder,
@@ -34,31 +34,31 @@ pub(super) fn shape(inode: &Inode) -> Result<Shape> {
     })
 }
 
-/// The offset of an inode.
+/// Returns the offset of an inode.
 pub(super) fn offset(nid: u64) -> Result<usize> {
     let offset = nid.checked_mul(NID_BYTES).and_then(|offset| usize::try_from(offset).ok());
     offset.ok_or_else(|| wrong("an offset is past its end"))
 }
 
-/// The offset of an inode's extended attributes.
+/// Returns the offset of an inode's extended attributes.
 pub(super) fn xattr_offset(nid: u64) -> Result<usize> {
     let offset = offset(nid)?.checked_add(INODE_BYTES);
     offset.ok_or_else(|| wrong("an offset is past its end"))
 }
 
-/// The offset of the inline end of the content.
+/// Returns the offset of the inline end of the content.
 pub(super) fn inline_offset(nid: u64, inode: &Inode) -> Result<usize> {
     let offset = xattr_offset(nid)?.checked_add(inode.xattr_bytes);
     offset.ok_or_else(|| wrong("an offset is past its end"))
 }
 
-/// The offset of the chunk index.
+/// Returns the offset of the chunk index.
 pub(super) fn chunk_offset(nid: u64, inode: &Inode) -> Result<usize> {
     let offset = inline_offset(nid, inode)?.checked_next_multiple_of(CHUNK_BYTES);
     offset.ok_or_else(|| wrong("an offset is past its end"))
 }
 
-/// The extent of a file according to its chunk index, and its layer.
+/// Returns the extent of a file according to its chunk index, and its layer.
 pub(super) fn extent(inode: &Inode, chunk: &[u8], devices: &[u32]) -> Result<(Extent, usize)> {
     if inode.union != format::chunk_form(inode.size) {
         return Err(wrong("a file has several chunks"));
@@ -74,7 +74,7 @@ pub(super) fn extent(inode: &Inode, chunk: &[u8], devices: &[u32]) -> Result<(Ex
     }
 }
 
-/// The error for a metadata part that this crate cannot have written.
+/// Returns the error for a metadata part that this crate cannot have written.
 pub(super) fn wrong(reason: &str) -> Error {
     Error::refused("the metadata part", reason)
 }

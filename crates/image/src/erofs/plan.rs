@@ -20,24 +20,24 @@ pub(super) struct Planned {
     pub offset: u64,
     pub layout: Layout,
     pub xattrs: Vec<u8>,
-    /// Bytes of the content in the metadata part; 0 for files, whose content is in a layer.
+    /// The bytes of the content in the metadata part; 0 for files, whose content is in a layer.
     pub content: u64,
-    /// Address of the content's whole blocks.
+    /// The address of the content's whole blocks.
     pub block: u64,
 }
 
 impl Planned {
-    /// The inode number that folder entries contain.
+    /// Returns the inode number that folder entries contain.
     pub fn nid(&self) -> u64 {
         self.offset / NID_BYTES
     }
 
-    /// The offset of the part of the content that follows the inode.
+    /// Returns the offset of the part of the content that follows the inode.
     pub fn inline_offset(&self) -> u64 {
         self.offset + (INODE_BYTES + self.xattrs.len()) as u64
     }
 
-    /// The offset of the chunk index.
+    /// Returns the offset of the chunk index.
     pub fn chunk_offset(&self) -> u64 {
         self.inline_offset().next_multiple_of(CHUNK_BYTES as u64)
     }
@@ -47,12 +47,13 @@ impl Planned {
 pub(super) struct Plan {
     pub inodes: Vec<Planned>,
     pub index: HashMap<NodeId, usize>,
-    /// The total size, in whole blocks.
+    /// The total size in bytes, which is a number of whole blocks.
     pub bytes: u64,
 }
 
 impl Plan {
-    /// `start` is the lowest offset of the first inode, the root.
+    /// Plans the positions of a tree's inodes. `start` is the lowest offset of the first inode, the
+    /// root.
     pub fn new(tree: &Tree, start: u64) -> Self {
         let (mut inodes, index) = order(tree);
         let mut cursor = start;
@@ -67,7 +68,7 @@ impl Plan {
         Self { inodes, index, bytes: block * UNIT as u64 }
     }
 
-    /// The position of a node, which must be in the tree.
+    /// Returns the position of a node, which must be in the tree.
     pub fn of(&self, node: NodeId) -> &Planned {
         &self.inodes[self.index[&node]]
     }
@@ -81,7 +82,7 @@ fn whole_blocks(planned: &Planned) -> u64 {
     }
 }
 
-/// Every node once, folder by folder, with its link count.
+/// Lists every node once, folder by folder, with its link count.
 fn order(tree: &Tree) -> (Vec<Planned>, HashMap<NodeId, usize>) {
     let mut inodes = vec![planned(tree, Tree::ROOT, Tree::ROOT)];
     let mut index = HashMap::from([(Tree::ROOT, 0)]);
@@ -153,7 +154,7 @@ fn place(planned: &mut Planned, node: &Node, cursor: u64) -> u64 {
     cursor + head
 }
 
-/// The lengths of all names of a folder, in order, including `.` and `..`.
+/// Returns the lengths of all names of a folder, in order, including `.` and `..`.
 fn folder_lengths(node: &Node) -> impl Iterator<Item = usize> {
     let mut lengths: Vec<(&[u8], usize)> =
         node.children.keys().map(|name| (name.as_slice(), name.len())).collect();

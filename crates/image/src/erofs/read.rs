@@ -12,7 +12,7 @@ use super::xattr;
 use crate::Result;
 use crate::tree::{Attributes, Extent, Kind, Node, NodeId, Target, Tree};
 
-/// The tree of a metadata part, and the size of each device in blocks of [`UNIT`] bytes.
+/// Decodes the tree of a metadata part, and the size of each device in blocks of [`UNIT`] bytes.
 pub fn read(image: &[u8]) -> Result<(Tree, Vec<u32>)> {
     let head =
         format::head(image).ok_or_else(|| wrong("its superblock has an unsupported form"))?;
@@ -64,7 +64,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The node of an inode. An inode that is not a folder may have several names.
+    /// Returns the node of an inode. An inode that is not a folder may have several names.
     fn child(&mut self, nid: u64, kind: NameType) -> Result<NodeId> {
         if let Some(&id) = self.known.get(&nid) {
             if kind == NameType::Folder {
@@ -85,7 +85,7 @@ impl Reader<'_> {
         Ok(id)
     }
 
-    /// An inode's kind, the layer of its content, and its attributes.
+    /// Reads an inode's kind, the layer of its content, and its attributes.
     fn inode(&mut self, nid: u64) -> Result<((Kind, usize), Attributes)> {
         let inode = self.head_of(nid)?;
         let kind = match inode::shape(&inode)? {
@@ -110,7 +110,7 @@ impl Reader<'_> {
         Ok((kind, attributes))
     }
 
-    /// Content in the metadata part: the names of a folder or the target of a link.
+    /// Reads content in the metadata part: the names of a folder or the target of a link.
     fn content(&mut self, nid: u64) -> Result<Vec<u8>> {
         let inode = self.head_of(nid)?;
         let size = usize::try_from(inode.size).unwrap_or(usize::MAX);

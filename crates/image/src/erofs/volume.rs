@@ -16,10 +16,10 @@ use crate::tree::{Extent, Xattrs};
 
 /// A source of the bytes of a part of an image.
 pub(crate) trait Bytes: Send + Sync {
-    /// The number of bytes.
+    /// Returns the number of bytes.
     fn size(&self) -> u64;
 
-    /// The bytes of a range; the part of the range past the end is ignored.
+    /// Reads the bytes of a range; the part of the range past the end is ignored.
     fn read(&self, range: Range<u64>) -> impl Future<Output = Result<Vec<u8>>> + Send;
 }
 
@@ -44,17 +44,18 @@ pub(crate) struct Statistics {
 }
 
 impl<B: Bytes> Volume<B> {
-    /// `layers` is the number of layers in the manifest.
+    /// Makes a volume of the bytes of a metadata part. `layers` is the number of layers in the
+    /// manifest.
     pub fn new(bytes: B, layers: usize) -> Self {
         Self { bytes, layers, head: OnceCell::new() }
     }
 
-    /// The inode number of the root.
+    /// Reads the inode number of the root.
     pub async fn root(&self) -> Result<u64> {
         Ok(u64::from(self.head().await?.root))
     }
 
-    /// The total sizes of the metadata part and the layers.
+    /// Reads the total sizes of the metadata part and the layers.
     pub async fn statistics(&self) -> Result<Statistics> {
         let head = self.head().await?;
         let blocks = head.devices.iter().chain([&head.blocks]).copied().map(u64::from).sum();
@@ -70,7 +71,8 @@ impl<B: Bytes> Volume<B> {
         Ok(File { nid, inode, shape })
     }
 
-    /// The inode number of a name in a folder. A binary search: names are sorted over all blocks.
+    /// Looks up the inode number of a name in a folder by binary search: names are sorted over all
+    /// blocks.
     pub async fn lookup(&self, folder: &File, wanted: &[u8]) -> Result<Option<u64>> {
         let (mut low, mut high) = (0, self.blocks_of(folder)?);
         while low < high {
@@ -90,7 +92,7 @@ impl<B: Bytes> Volume<B> {
         Ok(None)
     }
 
-    /// The number of blocks of a folder.
+    /// Returns the number of blocks of a folder.
     pub fn blocks_of(&self, folder: &File) -> Result<u64> {
         match folder.shape {
             Shape::Folder => Ok(folder.inode.size.div_ceil(UNIT as u64)),
@@ -98,7 +100,7 @@ impl<B: Bytes> Volume<B> {
         }
     }
 
-    /// A block of content in the metadata part: names for [`names`], or the target of a link.
+    /// Reads a block of content in the metadata part: names for [`names`], or the target of a link.
     pub async fn block(&self, file: &File, index: u64) -> Result<Vec<u8>> {
         let outside = || wrong("an offset is past its end");
         let unit = UNIT as u64;
@@ -113,7 +115,7 @@ impl<B: Bytes> Volume<B> {
         self.at(at.ok_or_else(outside)?, length).await
     }
 
-    /// The extent of a file's bytes and its layer; `None` if it has no bytes.
+    /// Reads the extent of a file's bytes and its layer; `None` if the file has no bytes.
     pub async fn extent(&self, file: &File) -> Result<Option<(Extent, usize)>> {
         if file.shape != Shape::File {
             return Ok(None);
@@ -122,7 +124,7 @@ impl<B: Bytes> Volume<B> {
         inode::extent(&file.inode, &chunk, &self.head().await?.devices).map(Some)
     }
 
-    /// All extended attributes.
+    /// Reads all extended attributes of a file.
     pub async fn xattrs(&self, file: &File) -> Result<Xattrs> {
         if file.inode.xattr_bytes == 0 {
             return Ok(Xattrs::new());
@@ -148,7 +150,7 @@ impl<B: Bytes> Volume<B> {
     }
 }
 
-/// The names in a block of a folder.
+/// Decodes the names in a block of a folder.
 pub(crate) fn names(block: &[u8]) -> Result<Vec<Name<'_>>> {
     folder::decode(block).ok_or_else(|| wrong("a folder is malformed"))
 }

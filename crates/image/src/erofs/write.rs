@@ -36,7 +36,7 @@ pub fn write(tree: &Tree, devices: &[u64]) -> Result<Vec<u8>> {
     Ok(image)
 }
 
-/// The size in file system blocks; a device has at most 2^32.
+/// Returns the size in file system blocks; a device has at most 2^32.
 fn blocks(bytes: u64) -> Result<u32> {
     u32::try_from(bytes.div_ceil(UNIT as u64)).map_err(|_| Error::Limit {
         what: "the image".to_owned(),
@@ -111,7 +111,7 @@ impl Writer<'_> {
         names
     }
 
-    /// The single chunk of a file. Refuses an extent that is outside of its device.
+    /// Encodes the single chunk of a file. Refuses an extent that is outside of its device.
     fn chunk(&self, node: &Node) -> Result<[u8; 8]> {
         let Kind::File(extent) = &node.kind else { return Ok([0; 8]) };
         let end = extent.block.saturating_add(extent.size.div_ceil(UNIT as u64));

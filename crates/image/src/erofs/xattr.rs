@@ -21,12 +21,12 @@ pub(crate) fn prefix(name: &[u8]) -> Option<(u8, &[u8])> {
     })
 }
 
-/// The inode's word count for attributes of this many bytes.
+/// Returns the inode's word count for attributes of this many bytes.
 pub(super) fn words(bytes: usize) -> u16 {
     if bytes == 0 { 0 } else { ((bytes - HEADER_BYTES) / 4 + 1) as u16 }
 }
 
-/// The bytes that follow the inode; empty without attributes.
+/// Encodes the bytes that follow the inode; empty without attributes.
 pub(super) fn encode(xattrs: &Xattrs) -> Vec<u8> {
     if xattrs.is_empty() {
         return Vec::new();
@@ -43,7 +43,7 @@ pub(super) fn encode(xattrs: &Xattrs) -> Vec<u8> {
     bytes
 }
 
-/// The number of bytes for a word count.
+/// Returns the number of bytes for a word count.
 pub(super) fn bytes(words: u16) -> usize {
     if words == 0 { 0 } else { HEADER_BYTES + (usize::from(words) - 1) * 4 }
 }

@@ -39,7 +39,7 @@ impl<R: Read> Archive<R> {
         Self { stream, limits, global: Records::new(), left: 0, padding: 0, read: 0 }
     }
 
-    /// The next member; skips the rest of the current one.
+    /// Reads the next member; skips the rest of the current one.
     pub fn next(&mut self) -> Result<Option<Member>> {
         let (mut path, mut link, mut records) = (None, None, Records::new());
         loop {
@@ -138,7 +138,7 @@ impl<R: Read> Archive<R> {
         Ok(())
     }
 
-    /// The next header; `None` at a record of zeros or at the end.
+    /// Reads the next header; `None` at a record of zeros or at the end.
     fn header(&mut self) -> Result<Option<Header>> {
         let mut record = [0; RECORD];
         let count = self.fill(&mut record)?;
@@ -157,7 +157,7 @@ impl<R: Read> Archive<R> {
         }
     }
 
-    /// The content of a header that describes the following member.
+    /// Reads the content of a header that describes the following member.
     fn extension(&mut self, size: u64) -> Result<Vec<u8>> {
         Limits::check(size, self.limits.header_bytes, "a header in a layer", "bytes")?;
         self.begin(size);
@@ -169,7 +169,7 @@ impl<R: Read> Archive<R> {
         Ok(content)
     }
 
-    /// A long name of GNU tar, terminated by a zero byte.
+    /// Reads a long name of GNU tar, terminated by a zero byte.
     fn long(&mut self, size: u64) -> Result<Vec<u8>> {
         let mut name = self.extension(size)?;
         if let Some(end) = name.iter().position(|byte| *byte == 0) {
@@ -203,7 +203,7 @@ impl<R: Read> Archive<R> {
 }
 
 impl<R: Read + Seek> Archive<R> {
-    /// The offset of the current member's content.
+    /// Returns the offset of the current member's content.
     pub fn position(&self) -> u64 {
         self.read
     }
@@ -219,7 +219,7 @@ impl<R: Read + Seek> Archive<R> {
     }
 }
 
-/// The size in a header. A blank field is zero: some writers leave it blank for links.
+/// Returns the size in a header. A blank field is zero: some writers leave it blank for links.
 fn size_of(header: &Header) -> Result<u64> {
     if header.as_old().size.iter().all(|byte| matches!(byte, 0 | b' ')) {
         return Ok(0);
@@ -227,14 +227,14 @@ fn size_of(header: &Header) -> Result<u64> {
     header.entry_size().map_err(|_| wrong("a size is not a number"))
 }
 
-/// A decimal number of an extended header.
+/// Parses a decimal number of an extended header.
 pub(super) fn number(records: &Records, key: &str) -> Result<Option<u64>> {
     let Some(value) = records.get(key.as_bytes()) else { return Ok(None) };
     let parsed = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
     parsed.map(Some).ok_or_else(|| wrong(&format!("the record `{key}` is not a number")))
 }
 
-/// Keeps the kind of an error that the layer's origin returned.
+/// Converts an error of reading. If the layer's origin returned it, the kind of the error is kept.
 pub(super) fn unreadable(error: io::Error) -> Error {
     error.downcast::<Error>().unwrap_or_else(|error| wrong(&error.to_string()))
 }

@@ -8,7 +8,7 @@ const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 /// The largest window of a zstd stream that is accepted (2^27 is zstd's own default).
 const ZSTD_WINDOW_LOG: u32 = 27;
 
-/// The uncompressed bytes of a stream; a gzip stream may have several members.
+/// Returns the uncompressed bytes of a stream; a gzip stream may have several members.
 pub fn decompress<'a>(stream: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
     let mut stream = BufReader::with_capacity(1 << 20, stream);
     let mut start = [0; 4];
@@ -24,13 +24,13 @@ pub fn decompress<'a>(stream: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> 
     Ok(Box::new(stream))
 }
 
-/// Whether bytes with this start are in a compression format that [`decompress`] supports.
+/// Returns whether bytes with this start are in a compression format that [`decompress`] supports.
 pub(crate) fn is_compressed(start: &[u8]) -> bool {
     start.starts_with(GZIP) || start.starts_with(ZSTD)
 }
 
-/// The first bytes, without consuming them. Fewer are returned if the first read of the stream
-/// returns fewer.
+/// Reads the first bytes without consuming them. Fewer bytes are returned if the first read of the
+/// stream returns fewer.
 fn peek(stream: &mut BufReader<impl Read>, start: &mut [u8]) -> io::Result<usize> {
     let available = stream.fill_buf()?;
     let seen = available.len().min(start.len());

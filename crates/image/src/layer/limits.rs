@@ -5,13 +5,13 @@ use crate::{Error, Result};
 /// Limits of one layer. The defaults are far above the sizes of real images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Entries.
+    /// The most entries.
     pub entries: u64,
-    /// Bytes of the uncompressed stream.
+    /// The most bytes of the uncompressed stream.
     pub bytes: u64,
-    /// Bytes of names, link targets and extended attributes together.
+    /// The most bytes of names, link targets and extended attributes together.
     pub metadata_bytes: u64,
-    /// Bytes of one extended header or long name.
+    /// The most bytes of one extended header or long name.
     pub header_bytes: u64,
 }
 

@@ -1,5 +1,5 @@
 //! Extended headers of tar (POSIX pax): records of `length key=value\n`. A value may contain any
-//! byte, including newlines; capabilities are stored like this.
+//! byte, including newlines; capabilities are stored in such values.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use crate::{Error, Result};
 /// The prefix of extended attributes in extended headers.
 pub(super) const XATTR: &[u8] = b"SCHILY.xattr.";
 
-/// Keys and values of one header.
+/// The keys and values of one header.
 pub(super) type Records = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// All records. An empty value resets a record of a global header and is kept as such.
+/// Parses all records. An empty value resets a record of a global header and is kept as such.
 pub(super) fn parse(mut bytes: &[u8]) -> Result<Records> {
     let mut records = Records::new();
     while !bytes.is_empty() {
@@ -23,7 +23,7 @@ pub(super) fn parse(mut bytes: &[u8]) -> Result<Records> {
     Ok(records)
 }
 
-/// The first record without its length and newline, and the rest.
+/// Splits off the first record, without its length and newline, and returns it with the rest.
 fn cut(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let space = bytes.iter().take(20).position(|byte| *byte == b' ')?;
     let length: usize = std::str::from_utf8(&bytes[..space]).ok()?.parse().ok()?;
@@ -37,7 +37,7 @@ fn wrong() -> Error {
     Error::refused("a layer", "an extended header of its archive is malformed")
 }
 
-/// `seconds[.fraction]`, possibly negative.
+/// Parses `seconds[.fraction]`, possibly negative.
 pub(super) fn time(text: &[u8]) -> Option<super::super::tree::Time> {
     let text = std::str::from_utf8(text).ok()?;
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));

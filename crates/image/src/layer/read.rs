@@ -17,7 +17,8 @@ use crate::tree::{
 use crate::{Error, Result};
 
 const WHITEOUT: &[u8] = b".wh.";
-/// Names with this prefix belong to an obsolete union file system and are ignored, except for:
+/// The prefix of names of an obsolete union file system, which are ignored. Only the name that
+/// marks an opaque folder also has this prefix and is not ignored.
 const WHITEOUT_META: &[u8] = b".wh..wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
 /// Linux's XATTR_SIZE_MAX; the inode's word count allows little more for all attributes together.
@@ -34,7 +35,7 @@ pub struct Layer {
     pub blob: BlobSummary,
     /// The changes to the layers below.
     pub entries: Vec<Entry>,
-    /// Omitted device nodes.
+    /// The number of device nodes that were omitted.
     pub devices: u64,
 }
 
@@ -99,7 +100,8 @@ impl Reader {
     }
 }
 
-/// The change that a whiteout represents; `Some(None)` for a whiteout that is ignored.
+/// Returns the change that a whiteout represents: `None` if the path is no whiteout, `Some(None)`
+/// for a whiteout that is ignored.
 fn whiteout(path: &EntryPath) -> Result<Option<Option<Entry>>> {
     let Some((_, name)) = path.split() else { return Ok(None) };
     if name == OPAQUE {
@@ -195,7 +197,7 @@ fn mtime(member: &Member) -> Result<Time> {
     }
 }
 
-/// A blank field is zero, as in other readers.
+/// Parses a number. A blank field is zero, as in other readers.
 fn or_zero<T: Default>(bytes: &[u8], field: io::Result<T>, reason: &str) -> Result<T> {
     if bytes.iter().all(|byte| matches!(byte, 0 | b' ')) {
         return Ok(T::default());
@@ -203,8 +205,8 @@ fn or_zero<T: Default>(bytes: &[u8], field: io::Result<T>, reason: &str) -> Resu
     field.map_err(|_| wrong(reason))
 }
 
-/// Accepts only namespaces that a read-only file system can store. Others are refused, because a
-/// program may rely on them.
+/// Collects the extended attributes of an entry. Only namespaces are accepted that a read-only file
+/// system can store. Others are refused, because a program may rely on them.
 fn xattrs(path: &EntryPath, records: &Records) -> Result<Xattrs> {
     let refuse = |reason: &str| {
         Err(Error::refused(format!("the entry `{path}`"), format!("its attributes {reason}")))

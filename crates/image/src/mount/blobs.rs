@@ -9,12 +9,12 @@ use super::protocol::{self, Operation, ROOT};
 use super::server::{Answer, Serve};
 use crate::read::BlobReader;
 
-/// The name of a file of the mount: its index, from 0.
+/// Returns the name of a file of the mount: its index, from 0.
 pub(super) fn name(index: usize) -> String {
     index.to_string()
 }
 
-/// The files by their indexes.
+/// The files of the mount, by their indexes.
 pub(super) struct Blobs {
     pub files: Vec<Arc<BlobReader>>,
     pub failures: Arc<Failures>,

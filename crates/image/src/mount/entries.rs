@@ -3,7 +3,7 @@
 use super::protocol::{FOREVER, Reply};
 use crate::erofs::{Inode, Statistics, UNIT};
 
-/// Bytes of a directory entry's fixed fields, and of the node's entry in `readdirplus`.
+/// The bytes of a directory entry's fixed fields, and of the node's entry in `readdirplus`.
 const NAME_BYTES: usize = 24;
 const ENTRY_BYTES: usize = 40;
 const ATTRIBUTE_BYTES: usize = 88;
@@ -19,14 +19,14 @@ pub(super) struct FileInfo<'a> {
     pub inode: &'a Inode,
 }
 
-/// The reply to `lookup`. The kernel caches it for ever, also if there is no file.
+/// Encodes the reply to `lookup`. The kernel caches it for ever, also if there is no file.
 pub(super) fn entry(info: Option<&FileInfo<'_>>) -> Vec<u8> {
     let mut reply = Reply::default();
     put_entry(&mut reply, info);
     reply.0
 }
 
-/// The reply to `getattr`.
+/// Encodes the reply to `getattr`.
 pub(super) fn attributes(info: &FileInfo<'_>) -> Vec<u8> {
     let mut reply = Reply::default();
     reply.u64(FOREVER).u32(0).u32(0);
@@ -34,7 +34,7 @@ pub(super) fn attributes(info: &FileInfo<'_>) -> Vec<u8> {
     reply.0
 }
 
-/// The reply to `statfs`: no space is free.
+/// Encodes the reply to `statfs`: no space is free.
 pub(super) fn statistics(statistics: &Statistics) -> Vec<u8> {
     let mut reply = Reply::default();
     // Blocks, free blocks, available blocks; files, free files.
@@ -61,7 +61,7 @@ impl Listing {
         self.with_attributes
     }
 
-    /// Whether a name of this length fits.
+    /// Returns whether a name of this length fits.
     pub fn has_room(&self, name: &[u8]) -> bool {
         let entry = if self.with_attributes { ENTRY_BYTES + ATTRIBUTE_BYTES } else { 0 };
         let bytes = (entry + NAME_BYTES + name.len()).next_multiple_of(8);

@@ -23,12 +23,12 @@ pub enum Form {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Choice {
-    /// EROFS if the machine supports it.
+    /// Use EROFS if the machine supports it, and otherwise FUSE.
     #[default]
     Auto,
-    /// EROFS, or an error.
+    /// Use EROFS, or fail.
     Erofs,
-    /// FUSE only.
+    /// Use FUSE only.
     Fuse,
 }
 
@@ -37,7 +37,7 @@ pub enum Choice {
 pub struct Chosen {
     /// A method that works on this machine.
     pub form: Form,
-    /// Why EROFS does not work, if it was tried.
+    /// The reason why EROFS does not work, if it was tried.
     pub erofs_error: Option<Error>,
 }
 
@@ -57,9 +57,9 @@ impl Choice {
     }
 }
 
-/// Whether another process can take over a mount: since Linux 6.9, the kernel can resend requests
-/// that were read but not answered. On older kernels, readers of a connection that is kept open
-/// would wait for ever.
+/// Returns whether another process can take over a mount: since Linux 6.9, the kernel can resend
+/// requests that were read but not answered. On older kernels, readers of a connection that is kept
+/// open would wait for ever.
 pub fn supports_takeover() -> bool {
     let system = rustix::system::uname();
     is_from(&system.release().to_string_lossy(), (6, 9))

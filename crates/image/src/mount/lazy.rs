@@ -81,33 +81,33 @@ impl LazyMount {
         Ok(Self { root, metadata, layers, device, requests, failures, _files: None })
     }
 
-    /// The root of the image's mount, detached.
+    /// Returns the root of the image's mount, detached.
     pub fn root(&self) -> BorrowedFd<'_> {
         self.root.as_fd()
     }
 
-    /// The connection to the kernel. While another process has a copy, reads wait for a new server
-    /// instead of failing when this process is killed.
+    /// Returns the connection to the kernel. While another process has a copy, reads wait for a new
+    /// server instead of failing when this process is killed.
     pub fn device(&self) -> BorrowedFd<'_> {
         self.device.as_fd()
     }
 
-    /// The number of requests that the kernel has sent to this server.
+    /// Returns the number of requests that the kernel has sent to this server.
     pub fn request_count(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// The reason of the last failed read since that time; returned once.
+    /// Takes the reason of the last failed read since that time; each is returned once.
     pub fn take_read_failure(&self, since: Instant) -> Option<Error> {
         self.failures.take(since)
     }
 
-    /// The reader of the metadata part.
+    /// Returns the reader of the metadata part.
     pub fn metadata(&self) -> &Arc<BlobReader> {
         &self.metadata
     }
 
-    /// The readers of the layers, the lowest first.
+    /// Returns the readers of the layers, the lowest first.
     pub fn layers(&self) -> &[Arc<BlobReader>] {
         &self.layers
     }
@@ -145,7 +145,7 @@ pub fn mount_files(metadata: &Path, devices: &[PathBuf]) -> Result<OwnedFd> {
     }
 }
 
-/// Readers of the blobs of one image.
+/// The readers of the blobs of one image.
 #[derive(Clone)]
 pub struct Readers {
     metadata: Arc<BlobReader>,
@@ -153,7 +153,7 @@ pub struct Readers {
 }
 
 impl Readers {
-    /// Fetches nothing yet.
+    /// Makes the readers, and fetches nothing yet.
     pub fn new(image: &Image, blocks: &Arc<Blocks>) -> Result<Self> {
         let reader = |blob| BlobReader::new(Arc::clone(blocks), blob).map(Arc::new);
         let layers = image.layers.iter().cloned().map(reader).collect::<Result<Vec<_>>>()?;
@@ -171,8 +171,8 @@ fn connection() -> Result<OwnedFd> {
     opened.map(OwnedFd::from).map_err(failed("open /dev/fuse"))
 }
 
-/// A detached FUSE mount. With EROFS, only the kernel accesses its files; otherwise their modes
-/// apply.
+/// Makes a detached FUSE mount. With EROFS, only the kernel accesses its files; otherwise their
+/// modes apply.
 fn mount_fuse(device: BorrowedFd<'_>, form: Form) -> Result<OwnedFd> {
     let descriptor = device.as_raw_fd().to_string();
     let mut options = vec![

@@ -3,9 +3,9 @@
 
 use rustix::io::Errno;
 
-/// Bytes of a request's header.
+/// The bytes of a request's header.
 const IN_HEADER: usize = 40;
-/// Bytes of a reply's header.
+/// The bytes of a reply's header.
 pub(super) const OUT_HEADER: usize = 16;
 /// The node number of the root folder.
 pub(super) const ROOT: u64 = 1;
@@ -16,9 +16,9 @@ const MINOR: u32 = 31;
 const ALWAYS: u32 = 1 | 1 << 15 | 1 << 18 | 1 << 22;
 /// The maximum size of a read in pages: 1 MiB.
 const READ_PAGES: u16 = 256;
-/// Requests in flight before the kernel queues more.
+/// The number of requests in flight before the kernel queues more.
 const BACKGROUND: u16 = 64;
-/// The validity of names and attributes in seconds: nothing changes.
+/// The time in seconds for which names and attributes are valid: nothing changes.
 pub(super) const FOREVER: u64 = 1 << 32;
 const KEEP_CACHE: u32 = 1 << 1;
 const NO_FLUSH: u32 = 1 << 5;
@@ -45,20 +45,20 @@ pub(super) enum Operation {
         offset: u64,
         size: u32,
     },
-    /// Names of a folder, in at most `size` bytes.
+    /// Lists names of a folder, in at most `size` bytes.
     List {
         node: u64,
         offset: u64,
         size: u32,
         with_attributes: bool,
     },
-    /// An extended attribute; only its length if `size` is 0.
+    /// Reads an extended attribute; only its length if `size` is 0.
     GetXattr {
         node: u64,
         size: u32,
         name: Vec<u8>,
     },
-    /// The names of the extended attributes; `user` is the caller's user id.
+    /// Lists the names of the extended attributes; `user` is the caller's user id.
     ListXattrs {
         node: u64,
         size: u32,
@@ -66,9 +66,9 @@ pub(super) enum Operation {
     },
     Statistics,
     Flush,
-    /// Answered with success and no data.
+    /// An operation that is answered with success and no data.
     Ignored,
-    /// Not answered.
+    /// An operation that is not answered.
     NoReply,
     /// An operation that is not supported.
     Unknown,
@@ -115,7 +115,7 @@ impl Request {
     }
 }
 
-/// The header of a reply; `error` is an errno.
+/// Encodes the header of a reply; `error` is an errno.
 pub(super) fn header(unique: u64, error: i32, body: usize) -> [u8; OUT_HEADER] {
     let mut bytes = [0; OUT_HEADER];
     bytes[..4].copy_from_slice(&((OUT_HEADER + body) as u32).to_ne_bytes());
@@ -124,15 +124,16 @@ pub(super) fn header(unique: u64, error: i32, body: usize) -> [u8; OUT_HEADER] {
     bytes
 }
 
-/// The notification that makes the kernel resend all requests that were read but not answered.
+/// Encodes the notification that makes the kernel resend all requests that were read but not
+/// answered.
 pub(super) fn resend() -> [u8; OUT_HEADER] {
     const RESEND: i32 = 7;
     // A notification is a reply without a request; its code takes the place of the errno.
     header(0, -RESEND, 0)
 }
 
-/// The reply to `init`: the wanted flags among those that the kernel supports, and its read-ahead
-/// limit.
+/// Encodes the reply to `init`: the wanted flags among those that the kernel supports, and its
+/// read-ahead limit.
 pub(super) fn init(supported: u32, wanted: u32, read_ahead: u32) -> Vec<u8> {
     let mut reply = Reply::default();
     reply.u32(MAJOR).u32(MINOR);
@@ -144,14 +145,14 @@ pub(super) fn init(supported: u32, wanted: u32, read_ahead: u32) -> Vec<u8> {
     reply.0
 }
 
-/// The reply to `open`.
+/// Encodes the reply to `open`.
 pub(super) fn opened() -> Vec<u8> {
     let mut reply = Reply::default();
     reply.u64(0).u32(KEEP_CACHE | NO_FLUSH).u32(0);
     reply.0
 }
 
-/// The reply to `lookup`.
+/// Encodes the reply to `lookup`.
 pub(super) fn found(node: u64, size: u64) -> Vec<u8> {
     let mut reply = Reply::default();
     reply.u64(node).u64(0).u64(FOREVER).u64(FOREVER).u32(0).u32(0);
@@ -159,7 +160,7 @@ pub(super) fn found(node: u64, size: u64) -> Vec<u8> {
     reply.0
 }
 
-/// The reply to `getattr`.
+/// Encodes the reply to `getattr`.
 pub(super) fn attributes(node: u64, size: u64) -> Vec<u8> {
     let mut reply = Reply::default();
     reply.u64(FOREVER).u32(0).u32(0);
@@ -167,8 +168,8 @@ pub(super) fn attributes(node: u64, size: u64) -> Vec<u8> {
     reply.0
 }
 
-/// The reply to `getxattr` and `listxattr`: the value, or its length if `room` is 0, which the
-/// kernel requests first.
+/// Encodes the reply to `getxattr` and `listxattr`: the value, or its length if `room` is 0, which
+/// the kernel requests first.
 pub(super) fn sized(value: &[u8], room: u32) -> Result<Vec<u8>, Errno> {
     match room {
         0 => {
@@ -211,7 +212,7 @@ impl Reply {
     }
 }
 
-/// A name that is terminated by a zero byte.
+/// Reads a name that is terminated by a zero byte.
 fn text_at(bytes: &[u8], at: usize) -> Option<Vec<u8>> {
     let bytes = bytes.get(at..)?;
     let end = bytes.iter().position(|byte| *byte == 0)?;

@@ -17,7 +17,8 @@ use tokio::runtime::Handle;
 use super::protocol::{self, Operation, Request};
 use crate::{Error, Result};
 
-/// The kernel requires a buffer for its largest request, which here contains a name.
+/// The bytes of the buffer for a request. The kernel requires room for its largest request, which
+/// here contains a name.
 const REQUEST_BYTES: usize = 64 << 10;
 
 /// The body of a reply, or an errno.
@@ -25,10 +26,10 @@ pub(super) type Answer = Result<Vec<u8>, Errno>;
 
 /// The contents of a mount.
 pub(super) trait Serve: Send + Sync + 'static {
-    /// The answer to an operation that needs no block; `None` for others.
+    /// Answers an operation that needs no block; `None` for other operations.
     fn answer_now(&self, operation: &Operation) -> Option<Answer>;
 
-    /// The answer to all other operations.
+    /// Answers an operation for which `answer_now` has no answer.
     fn answer_async(&self, operation: Operation) -> impl Future<Output = Answer> + Send;
 }
 
@@ -40,7 +41,7 @@ pub(super) struct Server<S> {
 }
 
 impl<S: Serve> Server<S> {
-    /// Counts the requests in `requests`.
+    /// Makes a server, which counts its requests in `requests`.
     pub fn new(device: File, contents: S, requests: &Arc<AtomicU64>) -> Self {
         Self { device, contents, requests: Arc::clone(requests) }
     }
@@ -97,7 +98,8 @@ impl<S: Serve> Server<S> {
         });
     }
 
-    /// Each reply must be a single write. The kernel refuses replies to aborted requests.
+    /// Sends a reply. Each reply must be a single write. The kernel refuses replies to aborted
+    /// requests.
     fn reply(&self, unique: u64, answer: Answer) {
         let (error, body) = match answer {
             Ok(body) => (0, body),

@@ -21,11 +21,11 @@ use crate::{Error, Result};
 
 /// Flags: attributes in listings, ACLs that the kernel enforces, and cached link targets.
 const WANTED: u32 = 1 << 13 | 1 << 14 | 1 << 20 | 1 << 23;
-/// The kernel's read-ahead, as for EROFS.
+/// The kernel's read-ahead in bytes, as for EROFS.
 const READ_AHEAD: u32 = 128 << 10;
 /// The maximum number of cached extents.
 const MAX_EXTENTS: usize = 4096;
-/// Bits for the index of a name in its block, which has fewer than 4096 / 13 names.
+/// The number of bits for the index of a name in its block, which has fewer than 4096 / 13 names.
 const NAME_BITS: u32 = 9;
 
 /// The image and the sources of its parts.
@@ -138,8 +138,8 @@ impl<B: Bytes> Tree<B> {
         Ok(Ok(bytes))
     }
 
-    /// An offset is a block and the index of a name in it, so that any server can continue a
-    /// listing.
+    /// Lists a folder from an offset on. An offset is a block and the index of a name in it, so
+    /// that any server can continue a listing.
     async fn list(&self, node: u64, offset: u64, mut listing: Listing) -> Result<Answer> {
         let folder = self.file(node).await?;
         let mut skipped = (offset & ((1 << NAME_BITS) - 1)) as usize;

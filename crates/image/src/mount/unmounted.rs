@@ -33,8 +33,8 @@ impl Unmounted {
         Self { tree, reads }
     }
 
-    /// The body of the reply to a request, or an errno. `None` if the bytes are not a request, or
-    /// the request has no reply.
+    /// Answers a request: the body of the reply, or an errno. `None` if the bytes are not a
+    /// request, or the request has no reply.
     pub fn request(&self, request: &[u8]) -> Option<Result<Vec<u8>, i32>> {
         let operation = Request::parse(request)?.operation;
         if operation == Operation::NoReply {
@@ -48,13 +48,13 @@ impl Unmounted {
         Some(answer.map_err(|errno| errno.raw_os_error()))
     }
 
-    /// The number of reads of the image's bytes so far.
+    /// Returns the number of reads of the image's bytes so far.
     pub fn reads(&self) -> u64 {
         self.reads.load(Ordering::Relaxed)
     }
 }
 
-/// The given bytes, padded with zeros to `size`.
+/// Bytes, padded with zeros to `size`.
 struct Part {
     bytes: Vec<u8>,
     size: u64,

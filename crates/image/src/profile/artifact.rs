@@ -18,7 +18,8 @@ const BODY: &str = "application/vnd.snowmelt.start-profile.v1+json";
 const EMPTY: &str = "application/vnd.oci.empty.v1+json";
 const KEY: &str = "dev.snowmelt.key";
 const SIGNATURE: &str = "dev.snowmelt.signature";
-/// The number of the latest profiles of an image that are read: any user who may push can add some.
+/// The most profiles of an image that are read, the latest ones: any user who may push can add
+/// some.
 const MAX_PROFILES: usize = 16;
 
 /// Uploads a profile for the image with this manifest.
@@ -42,8 +43,8 @@ pub async fn publish(registry: &Registry, image: &Descriptor, signed: &Signed) -
     registry.push_manifest(OciDigest::of(&bytes).as_str(), OCI_MANIFEST, bytes).await
 }
 
-/// The merged profiles of an image in its registry. Only profiles for this image that are signed by
-/// a trusted key are used; any user who may push can add others.
+/// Reads and merges the profiles of an image in its registry. Only profiles for this image that are
+/// signed by a trusted key are used; any user who may push can add others.
 pub async fn trusted(
     registry: &Registry,
     image: &OciDigest,

@@ -23,7 +23,7 @@ impl PublicKey {
         text.parse().map(Self)
     }
 
-    /// Whether `signature` is a valid signature of these bytes.
+    /// Returns whether `signature` is a valid signature of these bytes.
     pub(super) fn verifies(&self, bytes: &[u8], signature: &[u8]) -> bool {
         UnparsedPublicKey::new(&ED25519, self.0.0).verify(bytes, signature).is_ok()
     }
@@ -55,7 +55,7 @@ impl Keys {
         Ok(Self { own, trusted })
     }
 
-    /// The public key, by which other platforms can trust this platform's profiles.
+    /// Returns the public key, by which other platforms can trust this platform's profiles.
     pub fn public(&self) -> PublicKey {
         let mut bytes = [0; 32];
         bytes.copy_from_slice(self.own.public_key().as_ref());

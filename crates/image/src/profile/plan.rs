@@ -2,26 +2,27 @@
 //!
 //! A request costs a registry some milliseconds regardless of its size (one registry reads 4 MiB
 //! for each), and the blocks of a start are scattered: for an image with scientific packages, 425
-//! blocks form 335 runs. Adjacent blocks within a window are therefore fetched together, and what is
-//! between them if that takes less time than a request: over a fast link, that leaves 124 requests.
-//! The first windows are small, so that the blocks needed first are fetched first.
+//! blocks form 335 runs. Therefore adjacent blocks within a window are fetched together. The blocks
+//! between them are fetched too if that takes less time than a request: over a fast link, that
+//! leaves 124 requests. The first windows are small, so that the blocks needed first are fetched
+//! first.
 
 use std::ops::Range;
 
 use crate::block::Table;
 
-/// Stored bytes of the first window; each later one is twice as large.
+/// The stored bytes of the first window; each later one is twice as large.
 const FIRST_WINDOW: u64 = 2 << 20;
 const MAX_WINDOW: u64 = 16 << 20;
-/// Stored bytes of a request. Limited, because a read waits for the requests in flight.
+/// The most stored bytes of a request. Limited, because a read waits for the requests in flight.
 const REQUEST: u64 = 2 << 20;
 
 /// The index of a blob, and a range of its blocks.
 pub(super) type Request = (usize, Range<usize>);
 
-/// Requests for `blocks`, each with its blob's index in `tables`. Blocks that do not exist are
-/// skipped. Up to `gap` stored bytes that no start read are fetched rather than skipped by a second
-/// request; it is asked again for each window.
+/// Plans the requests for `blocks`, each with its blob's index in `tables`. Blocks that do not
+/// exist are skipped. Gaps of up to `gap()` stored bytes that no start read are fetched too,
+/// instead of making a second request; `gap` is called again for each window.
 pub(super) fn requests(
     tables: &[&Table],
     blocks: &[(usize, usize)],

@@ -15,11 +15,11 @@ const CONTEXT: &[u8] = b"snowmelt start profile v1\n";
 /// A signed profile. Its content must not be used before [`Self::open`] has verified it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signed {
-    /// JSON, exactly as it was signed.
+    /// The profile as JSON, exactly as it was signed.
     pub body: Vec<u8>,
     /// The signer's key.
     pub key: PublicKey,
-    /// Ed25519, 64 bytes.
+    /// The Ed25519 signature of 64 bytes.
     pub signature: Vec<u8>,
 }
 
@@ -28,9 +28,9 @@ pub struct Signed {
 struct Body {
     /// The digest of the block image's manifest.
     image: OciDigest,
-    /// The Merkle roots of its blobs.
+    /// The Merkle roots of the image's blobs.
     blobs: Vec<BlockDigest>,
-    /// Index of a blob, first block, number of blocks.
+    /// The runs of adjacent blocks, each as index of a blob, first block and number of blocks.
     runs: Vec<(u32, u32, u32)>,
 }
 
@@ -52,7 +52,7 @@ impl Signed {
         Ok(Self { body, key: keys.public(), signature })
     }
 
-    /// The profile, if it is signed by a trusted key and for this image.
+    /// Returns the profile, if it is signed by a trusted key and for this image.
     pub fn open(&self, keys: &Keys, image: &OciDigest) -> Result<StartProfile> {
         let refuse = |reason: &str| Error::refused("a start profile", reason);
         if self.body.len() > MAX_BYTES {

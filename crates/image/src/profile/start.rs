@@ -18,19 +18,19 @@ use crate::block::{BlockDigest, Table};
 use crate::read::BlobReader;
 
 /// The time that a request costs a registry beside its bytes, with several requests in flight. Gaps
-/// as long as what a link carries in this time are fetched rather than skipped.
+/// that a link carries within this time are fetched rather than skipped.
 const REQUEST_TIME: Duration = Duration::from_millis(2);
 const MAX_GAP: u64 = 256 << 10;
 
 /// Blocks of an image in the order of their first read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartProfile {
-    /// The blocks: each by the Merkle root of its blob, and its index in the blob.
+    /// The blocks, each as the Merkle root of its blob and its index in the blob.
     pub blocks: Vec<(BlockDigest, u32)>,
 }
 
 impl StartProfile {
-    /// The blocks that these readers of one image have read so far.
+    /// Records the blocks that these readers of one image have read so far.
     pub fn record<'a>(readers: impl IntoIterator<Item = &'a Arc<BlobReader>>) -> Self {
         let mut found: Vec<(u64, BlockDigest, u32)> = Vec::new();
         for reader in readers {
@@ -82,7 +82,7 @@ impl StartProfile {
         prefetched
     }
 
-    /// Consecutive entries of adjacent blocks as ranges.
+    /// Returns consecutive entries of adjacent blocks as ranges.
     pub(super) fn runs(&self) -> Vec<(BlockDigest, Range<usize>)> {
         let mut runs: Vec<(BlockDigest, Range<usize>)> = Vec::new();
         for (root, block) in &self.blocks {

@@ -34,7 +34,7 @@ impl ProfileStore {
         Ok(Self { folder: folder.to_owned() })
     }
 
-    /// The profile of an image. A profile that cannot be used is ignored with a warning.
+    /// Returns the profile of an image. A profile that cannot be used is ignored with a warning.
     pub fn get(&self, keys: &Keys, image: &OciDigest) -> Option<StartProfile> {
         let opened = self.read(image).and_then(|signed| signed.open(keys, image));
         match opened {
@@ -47,7 +47,7 @@ impl ProfileStore {
         }
     }
 
-    /// The stored profile, for publication.
+    /// Reads the stored profile, for publication.
     pub fn read(&self, image: &OciDigest) -> Result<Signed> {
         let path = self.path(image);
         let bytes = match fs::read(&path) {

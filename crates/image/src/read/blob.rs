@@ -12,7 +12,7 @@ use super::prefetch::{MAX_MORE, Turns};
 use crate::block::{BlobSummary, Table};
 use crate::{Error, Result};
 
-/// The most blocks of a read that are in memory at the same time. They bound the memory of large
+/// The most blocks of a read that are in memory at the same time, which limits the memory of large
 /// reads.
 const BLOCKS_PER_STEP: usize = 16;
 
@@ -34,11 +34,11 @@ pub struct BlobReader {
 
 #[derive(Default)]
 struct Touched {
-    /// Times (by `CLOCK`) and blocks, in the order of their first use.
+    /// The blocks in the order of their first use, each with its time by `CLOCK`.
     order: Vec<(u64, usize)>,
-    /// Whether each block was used.
+    /// For each block, true if it was used.
     seen: Vec<bool>,
-    /// Whether each block is one that the profile of a start has.
+    /// For each block, true if the profile of a start has it.
     expected: Vec<bool>,
     /// True while the blocks of the profile are being prefetched.
     is_prefetching: bool,
@@ -117,8 +117,8 @@ impl BlobReader {
         self.table.get().is_some_and(|table| self.blocks.has(table, 0..table.entries().len()))
     }
 
-    /// How many bytes of the blob as it is stored are on this machine, without a request: blocks in
-    /// the disk cache, and the offset table. `None` if the table is unknown.
+    /// Returns how many bytes of the blob as it is stored are on this machine, without a request:
+    /// blocks in the disk cache, and the offset table. `None` if the table is unknown.
     pub fn stored_bytes(&self) -> Option<u64> {
         let BlobSummary { table_offset, size, .. } = self.summary;
         let table = self.table.get()?;
@@ -138,19 +138,19 @@ impl BlobReader {
         self.blocks.prefetch(&self.summary.digest, table, wanted.start.min(end)..end).await
     }
 
-    /// Bytes that were fetched from the source, for this blob and those that share its store of
-    /// blocks.
+    /// Returns the number of bytes that were fetched from the source, for this blob and all blobs
+    /// that share its block store.
     pub(crate) fn fetched_bytes(&self) -> u64 {
         self.blocks.counts().fetched_bytes
     }
 
-    /// The blocks that were read, in the order of their first read, each with a time that can be
-    /// compared with those of other readers of this process.
+    /// Returns the blocks that were read, in the order of their first read, each with a time that
+    /// can be compared with the times of other readers of this process.
     pub fn touched(&self) -> Vec<(u64, usize)> {
         self.touches().order.clone()
     }
 
-    /// The offset table; the first call fetches it and verifies it against the root.
+    /// Returns the offset table; the first call fetches it and verifies it against the root.
     pub async fn table(&self) -> Result<&Arc<Table>> {
         let fetch = || async {
             let BlobSummary { digest, table_offset, size, root, .. } = &self.summary;
@@ -170,8 +170,8 @@ impl BlobReader {
         self.table.get_or_try_init(fetch).await
     }
 
-    /// Notes blocks that a start reads and that are prefetched: what follows them is not read
-    /// ahead.
+    /// Notes blocks that a start reads and that are being prefetched: blocks behind them are not
+    /// read ahead.
     pub(crate) fn expect(&self, blocks: impl IntoIterator<Item = usize>) {
         let Touched { expected, is_prefetching, .. } = &mut *self.touches();
         *is_prefetching = true;
@@ -181,8 +181,8 @@ impl BlobReader {
         }
     }
 
-    /// Notes that the blocks of the profile were prefetched, or could not be. In that case what
-    /// follows a read may be read next, as without a profile.
+    /// Notes that the blocks of the profile were prefetched, or could not be. If they could not be,
+    /// blocks behind a read are read ahead again, as without a profile.
     pub(crate) fn prefetched(&self, are_here: bool) {
         let mut touches = self.touches();
         touches.is_prefetching = false;
@@ -196,8 +196,9 @@ impl BlobReader {
     }
 
     /// Records the blocks that are read. Returns by how many blocks the request should be extended:
-    /// twice the number of preceding blocks that were read, or not at all if they were expected. Those
-    /// that were prefetched may have been evicted since.
+    /// twice the number of preceding blocks that were read. The request is not extended if all
+    /// blocks are of the profile and still being prefetched or in the disk cache, from which they
+    /// may have been evicted.
     fn record(&self, blocks: Range<usize>, table: &Table) -> usize {
         let count = table.entries().len();
         let Touched { order, seen, expected, is_prefetching } = &mut *self.touches();

@@ -80,20 +80,20 @@ impl Blocks {
         }
     }
 
-    /// Lets reads fail that have received nothing for this long.
+    /// Sets the time after which a read fails that has received nothing.
     #[must_use]
     pub fn reading_within(self, read_within: Duration) -> Self {
         Self { read_within, ..self }
     }
 
-    /// Returns when a read of a blob that begins now, or has just received something, has to be
-    /// over.
+    /// Returns the time at which a read of a blob fails that begins now, or has just received
+    /// something.
     fn end_of_read(&self, blob: &OciDigest) -> Instant {
         let has_failed = self.failed_reads.has(blob);
         Instant::now() + if has_failed { Duration::ZERO } else { self.read_within }
     }
 
-    /// Does a part of a read of a blob until this time.
+    /// Does a part of a read of a blob, with this time as its deadline.
     async fn read_until<T>(
         &self,
         blob: &OciDigest,
@@ -111,7 +111,7 @@ impl Blocks {
         }
     }
 
-    /// Does what has to be done before a blob can be read.
+    /// Does work that must be done before a blob can be read, with the deadline of a read.
     pub(super) async fn before_reads<T>(
         &self,
         blob: &OciDigest,
@@ -132,9 +132,9 @@ impl Blocks {
         }
     }
 
-    /// The blocks `wanted` of a blob, in order. Adjacent misses are one request, which is extended
-    /// by up to `more` blocks after the last one: a sequential reader needs them next, and a
-    /// request costs more than its additional bytes.
+    /// Returns the blocks `wanted` of a blob, in order. Adjacent misses are one request, which is
+    /// extended by up to `more` blocks after the last one: a sequential reader needs them next, and
+    /// a request costs more than its additional bytes.
     pub(super) async fn get(
         self: &Arc<Self>,
         blob: &OciDigest,
@@ -189,12 +189,12 @@ impl Blocks {
         table.entries()[blocks].iter().all(|entry| entry.stored == 0 || cache.has(entry))
     }
 
-    /// How many bytes of a blob's blocks are in the disk cache.
+    /// Returns how many bytes of a blob's blocks are in the disk cache.
     pub(super) fn cached_bytes(&self, table: &Table) -> u64 {
         self.cache.as_ref().map_or(0, |cache| cache.bytes_of(table.entries()))
     }
 
-    /// The end of the first blocks that are of one stripe.
+    /// Returns the end of the first run of `blocks` that are in one stripe.
     pub(super) fn end_of_stripe(
         &self,
         blob: &OciDigest,
@@ -206,8 +206,8 @@ impl Blocks {
         (blocks.start + 1..blocks.end).find(|&index| stripe(index) != first).unwrap_or(blocks.end)
     }
 
-    /// Looks for the blocks from `first` on that are not found yet, without a request; true if it
-    /// finds one.
+    /// Looks for the blocks from `first` on that are not found yet, without a request; true if at
+    /// least one is found.
     fn look(&self, table: &Table, first: usize, found: &mut [Option<Bytes>]) -> bool {
         let mut has_one = false;
         for (index, slot) in (first..).zip(found).filter(|(_, slot)| slot.is_none()) {
@@ -257,7 +257,8 @@ impl Blocks {
         Ok(stored)
     }
 
-    /// The stored bytes of adjacent blocks, verified and cached; damaged ones are fetched again.
+    /// Fetches the stored bytes of adjacent blocks, verified and cached; damaged ones are fetched
+    /// again.
     pub(super) async fn fetch_stored(
         &self,
         blob: &OciDigest,
@@ -273,8 +274,8 @@ impl Blocks {
         Ok(stored)
     }
 
-    /// The result of `check` for the bytes of a blob; bytes that it reports as damaged are fetched
-    /// again.
+    /// Fetches bytes of a blob and returns the result of `check` for them; bytes that it reports as
+    /// damaged are fetched again.
     pub(super) async fn request_verified<T>(
         &self,
         blob: &OciDigest,
@@ -296,7 +297,7 @@ impl Blocks {
         }
     }
 
-    /// Bytes of a blob from the source, unverified but of the requested length.
+    /// Fetches bytes of a blob from the source, unverified but of the requested length.
     pub(super) async fn request(&self, blob: &OciDigest, range: Range<u64>) -> Result<Bytes> {
         if range.is_empty() {
             return Ok(Bytes::new());
@@ -337,7 +338,7 @@ fn cut(bytes: &Bytes, table: &Table, indexes: Range<usize>) -> Result<Vec<Bytes>
     indexes.map(one).collect()
 }
 
-/// The first run of missing blocks, limited to the size of one request.
+/// Returns the first run of missing blocks, limited to the size of one request.
 fn first_gap(found: &[Option<Bytes>], table: &Table, first: usize) -> Option<Range<usize>> {
     let start = found.iter().position(Option::is_none)?;
     let run = found[start..].iter().take_while(|block| block.is_none()).count();

@@ -58,14 +58,14 @@ impl BlockCache {
         Ok(Self { store: Arc::new(store), tenant: None })
     }
 
-    /// The view of a tenant, which no other tenant shares; the cache that was opened is the public
-    /// view.
+    /// Returns the view of a tenant, which no other tenant shares; the cache that was opened is the
+    /// public view.
     pub fn of_tenant(&self, tenant: &str) -> Self {
         let tenant = Some(BlockDigest::of(tenant.as_bytes()));
         Self { store: Arc::clone(&self.store), tenant }
     }
 
-    /// The total size of all blocks, of all tenants.
+    /// Returns the total size in bytes of all blocks, of all tenants.
     pub fn bytes(&self) -> u64 {
         self.store.index().bytes()
     }
@@ -75,12 +75,12 @@ impl BlockCache {
         self.store.evict_to(0);
     }
 
-    /// The number of blocks that were found damaged, of all tenants.
+    /// Returns the number of blocks that were found damaged, of all tenants.
     pub fn damaged(&self) -> u64 {
         self.store.damaged.load(Ordering::Relaxed)
     }
 
-    /// A block, if it is in the cache and undamaged. A damaged one is dropped.
+    /// Reads a block, if it is in the cache and undamaged. A damaged block is dropped.
     pub fn get(&self, entry: &BlockEntry) -> Option<Vec<u8>> {
         let key = self.key(entry);
         if !self.store.touch(&key) {
@@ -108,13 +108,13 @@ impl BlockCache {
         }
     }
 
-    /// Whether a block is in the cache; it may be evicted before it is read.
+    /// Returns whether a block is in the cache; it may be evicted before it is read.
     pub fn has(&self, entry: &BlockEntry) -> bool {
         let key = self.key(entry);
         self.store.index().has(&key) || (self.store.read_journal() && self.store.index().has(&key))
     }
 
-    /// How many bytes of these blocks are in the cache, as they are stored.
+    /// Returns how many bytes of these blocks are in the cache, as they are stored.
     pub fn bytes_of(&self, entries: &[BlockEntry]) -> u64 {
         // Blocks of processes that joined.
         self.store.read_journal();
@@ -158,7 +158,7 @@ mod tests {
         (BlockEntry { stored: bytes as u32, digest: BlockDigest::of(&stored) }, stored)
     }
 
-    /// A folder with a cache that contains the block `block(1, 100)`.
+    /// Makes a folder with a cache that contains the block `block(1, 100)`.
     fn with_one(capacity: u64) -> (tempfile::TempDir, BlockCache) {
         let folder = tempfile::tempdir().unwrap();
         let cache = BlockCache::open(folder.path(), capacity).unwrap();

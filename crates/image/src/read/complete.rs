@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use super::{BlobReader, raw};
 use crate::{Error, Result};
 
-/// Raw bytes per step.
+/// The raw bytes per step.
 const CHUNK_BYTES: u64 = 4 << 20;
 
 impl BlobReader {

@@ -7,14 +7,14 @@ use super::BlockSource;
 use crate::Error;
 use crate::block::OciDigest;
 
-/// A blob whose ranges all differ.
+/// Returns the content of a blob whose ranges all differ.
 pub fn content() -> Vec<u8> {
     let mut bytes = vec![0; 300_000];
     blake3::Hasher::new().finalize_xof().fill(&mut bytes);
     bytes
 }
 
-/// `source` must have a blob of exactly these bytes, and no other blob.
+/// Checks `source`, which must have a blob of exactly these bytes, and no other blob.
 pub async fn check(source: &dyn BlockSource, content: &[u8]) {
     let (blob, size) = (OciDigest::of(content), content.len() as u64);
     let ranges = [0..1, 0..size, size - 1..size, 1000..70_000, 65_536..131_072];

@@ -1,14 +1,14 @@
-//! The time by which a read of blocks has its bytes or fails, known to all that is done for it: the
-//! offset table, repeated requests, other hosts and their own sources.
+//! The time by which a read of blocks has its bytes or fails. All work for the read knows it:
+//! fetching the offset table, repeated requests, requests to other hosts and their own sources.
 //!
-//! Invariant: whatever is begun for a read ends [`LEAST`] after its time at the latest. Work of a
-//! task of its own, such as reading ahead, has no such time.
+//! Invariant: work that is begun for a read ends [`LEAST`] after its deadline at the latest. Work
+//! in a separate task, such as reading ahead, has no deadline.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long a read waits without receiving anything.
+/// The time that a read waits without receiving anything.
 pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// The least time for one attempt, even at the end of the time for the work.
@@ -18,13 +18,13 @@ tokio::task_local! {
     static UNTIL: Instant;
 }
 
-/// Does `work` until this time, or an earlier one that is known already.
+/// Does `work` with this deadline, or with an earlier one that applies already.
 pub(crate) async fn until<T>(time: Instant, work: impl Future<Output = T>) -> T {
     let time = current().map_or(time, |known| known.min(time));
     UNTIL.scope(time, work).await
 }
 
-/// The time of the read for which this task works; none for other work.
+/// Returns the deadline of the read for which this task works; `None` for other work.
 pub(crate) fn current() -> Option<Instant> {
     UNTIL.try_with(|time| *time).ok()
 }
@@ -36,7 +36,8 @@ pub(crate) fn left() -> Option<Duration> {
     Some(left(current()?).max(LEAST))
 }
 
-/// Whether the time of the read is over: there is one attempt, and no other host is waited for.
+/// Returns whether the deadline of the read is over: then there is only one attempt, and no wait
+/// for other hosts.
 pub(crate) fn is_over() -> bool {
     current().is_some_and(|time| Instant::now() >= time)
 }

@@ -1,5 +1,5 @@
-//! The blocks that are being fetched: of several readers of a block, one fetches it and the others
-//! wait.
+//! The blocks that are being fetched: if several readers need a block, one fetches it and the
+//! others wait.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,7 +25,7 @@ pub(super) struct Claim {
 }
 
 impl InFlight {
-    /// Claims all of them, or none if one of them is claimed already.
+    /// Claims all of these blocks, or none if one of them is claimed already.
     pub fn claim(&self, digests: &[BlockDigest]) -> Option<Claim> {
         let mut claimed = self.0.claimed.lock().unwrap_or_else(PoisonError::into_inner);
         if digests.iter().any(|digest| claimed.contains(digest)) {
@@ -35,7 +35,7 @@ impl InFlight {
         Some(Claim { in_flight: self.clone(), digests: digests.to_vec() })
     }
 
-    /// Claims those of them that are not claimed yet.
+    /// Claims those of these blocks that are not claimed yet.
     pub fn claim_free(&self, digests: &[BlockDigest]) -> Claim {
         let mut claimed = self.0.claimed.lock().unwrap_or_else(PoisonError::into_inner);
         let free = digests.iter().filter(|digest| !claimed.contains(digest));
@@ -44,7 +44,7 @@ impl InFlight {
         Claim { in_flight: self.clone(), digests }
     }
 
-    /// Waits until one of these may have been released.
+    /// Waits until one of these blocks may have been released.
     pub async fn wait(&self, digests: &[BlockDigest]) {
         let released = self.0.released.notified();
         tokio::pin!(released);
@@ -70,7 +70,7 @@ impl Claim {
         self.in_flight.0.released.notify_waiters();
     }
 
-    /// Whether this claim includes a block.
+    /// Returns whether this claim includes a block.
     pub fn has(&self, digest: &BlockDigest) -> bool {
         self.digests.contains(digest)
     }

@@ -1,4 +1,5 @@
-//! How a process that has joined a cache reports the blocks that it adds to the cache's owner.
+//! A journal by which a process that has joined a cache reports the blocks that it adds to the
+//! cache's owner.
 //!
 //! Each block is a line of an append-only file: `TENANT BLOCK BYTES`, with `-` for a public block.
 //! The owner reads it incrementally. Invariant: a line is written after its block has its final
@@ -11,7 +12,7 @@ use std::path::Path;
 
 use crate::block::BlockDigest;
 
-/// The tenant, if any, and the block.
+/// The tenant of a block (`None` for a public block), and the block's digest.
 pub(super) type Key = (Option<BlockDigest>, BlockDigest);
 
 const NAME: &str = "joined";
@@ -34,7 +35,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// The view of a process that joins.
+    /// Makes the view of a process that joins.
     pub fn join(folder: &Path) -> io::Result<Self> {
         let mut options = File::options();
         let file = options.create(true).read(true).append(true).open(folder.join(NAME))?;
@@ -47,7 +48,7 @@ impl Journal {
         self.file.write_all(format!("{tenant} {block} {bytes}\n").as_bytes())
     }
 
-    /// The blocks that were appended since the last call.
+    /// Reads the blocks that were appended since the last call.
     pub fn updates(&mut self) -> Vec<(Key, u64)> {
         let length = self.file.metadata().map_or(0, |found| found.len());
         let Some(new) = length.checked_sub(self.read).filter(|new| *new > 0) else {

@@ -20,7 +20,7 @@ pub struct LocalSource {
 }
 
 impl LocalSource {
-    /// `layout` is an OCI layout folder.
+    /// Makes a source of the blobs in `layout`, an OCI layout folder.
     pub fn new(layout: &Path) -> Self {
         Self { folder: layout.join("blobs/sha256") }
     }
@@ -51,7 +51,7 @@ fn read(path: &Path, name: &OciDigest, range: Range<u64>) -> Result<Bytes> {
     Ok(bytes.into())
 }
 
-/// The error for a range that is not inside the blob.
+/// Returns the error for a range that is not inside the blob.
 pub(crate) fn outside(blob: &OciDigest, range: &Range<u64>) -> Error {
     Error::refused(format!("the blob {blob}"), format!("it has no bytes {range:?}"))
 }

@@ -16,19 +16,21 @@ use super::in_flight::Claim;
 use crate::Result;
 use crate::block::{BlockDigest, OciDigest, Table};
 
-/// The most blocks that one request fetches in addition to the wanted ones: those of a reader that
-/// is known to be sequential.
+/// The most blocks that one request fetches in addition to the wanted ones, for a reader that is
+/// known to be sequential.
 pub(super) const MAX_MORE: usize = 8;
-/// A sequential reader requests more blocks when this many remain,
+/// The number of blocks ahead of a sequential reader at which it requests more blocks.
 const MARGIN: usize = 4;
-/// and then requests this many.
+/// The number of blocks that a sequential reader then requests.
 const BATCH: usize = 8;
-/// How far before a sequential reader blocks of several stripes are requested, for each block by
-/// which the request of one would be extended: up to 8 MiB. Stripes come from different hosts: one
-/// that is slower for a while must not keep the link from being used for the other.
+/// The window in which a sequential reader requests blocks of several stripes, as a factor of the
+/// number of blocks by which a request of one stripe would be extended: up to 8 MiB. Stripes come
+/// from different hosts: a host that is slower for a while must not keep the link from being used
+/// for the others.
 const STRIPED_WINDOW: usize = 2;
-/// Requests of one stripe at the same time: while one answer arrives, the next request is under way.
-/// With more of them, the first block of each would arrive later, and at the children too.
+/// The most requests of one stripe at the same time: while one answer arrives, the next request is
+/// under way. With more requests, the first block of each would arrive later, and also at the hosts
+/// that read from this one.
 const OF_A_STRIPE: usize = 2;
 /// The most stripes that have requests of their own.
 const STRIPES: usize = 4;
@@ -93,7 +95,7 @@ impl Blocks {
         Ok(())
     }
 
-    /// Adjacent blocks by their stripes.
+    /// Splits adjacent blocks into runs, each in one stripe.
     fn runs(&self, blob: &OciDigest, table: &Table, blocks: Range<usize>) -> Vec<Range<usize>> {
         let mut runs = Vec::new();
         let mut left = blocks;
@@ -105,8 +107,9 @@ impl Blocks {
         runs
     }
 
-    /// The end of a request for `missing` that is extended by up to `more` following blocks, with
-    /// the claim to them. `None` if there are no such blocks that are missing and unclaimed.
+    /// Returns the end of a request for `missing` that is extended by up to `more` following
+    /// blocks, with the claim to those blocks. `None` if no following blocks are missing and
+    /// unclaimed.
     pub(super) fn extend(
         &self,
         blob: &OciDigest,
@@ -129,8 +132,9 @@ impl Blocks {
         Some((end, self.claim(table, missing.end..end)?))
     }
 
-    /// For a sequential reader that has just read the block before `next`: requests more blocks
-    /// while some are still available or in flight, so that the reader never waits for a request.
+    /// Requests more blocks for a sequential reader that has just read the block before `next`,
+    /// while some blocks are still available or in flight, so that the reader never waits for a
+    /// request.
     pub(super) fn read_ahead(
         self: &Arc<Self>,
         blob: &OciDigest,
@@ -164,8 +168,8 @@ impl Blocks {
         }
     }
 
-    /// Reads ahead where the next blocks are of several stripes. Each run of blocks is a request,
-    /// and the requests of a stripe are made one after the other.
+    /// Reads ahead where the next blocks are in several stripes. Each run of blocks is a request,
+    /// and at most `OF_A_STRIPE` requests of a stripe are made at the same time.
     fn read_stripes_ahead(
         self: &Arc<Self>,
         blob: &OciDigest,
@@ -189,7 +193,7 @@ impl Blocks {
         }
     }
 
-    /// A claim to blocks that are not in the disk cache; `None` if one is there or claimed.
+    /// Claims blocks that are not in the disk cache; `None` if one is there or claimed.
     fn claim(&self, table: &Table, blocks: Range<usize>) -> Option<Claim> {
         let digests: Vec<_> =
             table.entries()[blocks.clone()].iter().map(|entry| entry.digest).collect();
@@ -199,7 +203,7 @@ impl Blocks {
         indexes.all(|index| self.lacks(table, index)).then_some(claim)
     }
 
-    /// Whether a block is not in the disk cache and could be stored there.
+    /// Returns whether a block is not in the disk cache and could be stored there.
     fn lacks(&self, table: &Table, index: usize) -> bool {
         let entry = &table.entries()[index];
         entry.stored > 0 && self.cache.as_ref().is_some_and(|cache| !cache.has(entry))

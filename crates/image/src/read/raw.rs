@@ -24,7 +24,7 @@ const SEALED: SystemTime = UNIX_EPOCH;
 const MODE: u32 = 0o400;
 const ENDING: &str = "raw";
 
-/// The folder of these files.
+/// The folder of complete images as raw files.
 pub struct RawFiles {
     folder: PathBuf,
     most_bytes: u64,
@@ -32,18 +32,19 @@ pub struct RawFiles {
 
 /// The files of one image. They are not evicted while this value lives.
 pub struct LockedFiles {
-    /// The metadata part, then the layers.
+    /// The paths of the metadata part and then of the layers.
     pub paths: Vec<PathBuf>,
     _locks: Vec<Lock>,
 }
 
 impl RawFiles {
-    /// Creates nothing on the disk. `most_bytes` limits the disk space of all files.
+    /// Names the folder of the files, and creates nothing on the disk. `most_bytes` limits the
+    /// disk space of all files.
     pub fn new(folder: &Path, most_bytes: u64) -> Self {
         Self { folder: folder.to_owned(), most_bytes }
     }
 
-    /// The files of an image, if all exist.
+    /// Returns the files of an image, if all exist.
     pub fn of(&self, image: &Image) -> Option<LockedFiles> {
         let (mut paths, mut locks) = (Vec::new(), Vec::new());
         for blob in image.blobs() {
@@ -152,7 +153,7 @@ impl RawFiles {
     }
 }
 
-/// The file of a blob's raw bytes.
+/// Returns the path of the file with a blob's raw bytes.
 pub(super) fn path_in(folder: &Path, blob: &BlobSummary) -> PathBuf {
     folder.join(format!("{}.{ENDING}", blob.root))
 }
@@ -171,7 +172,7 @@ fn is_sealed(found: &Metadata, blob: &BlobSummary) -> bool {
         && found.modified().is_ok_and(|time| time == SEALED)
 }
 
-/// Whether no process has it locked.
+/// Returns whether no process has the file locked.
 fn is_free(path: &Path) -> bool {
     attempt_at(path, Share::Exclusive).is_some()
 }

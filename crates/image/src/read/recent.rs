@@ -13,7 +13,8 @@ pub(super) struct Recent<K> {
 }
 
 struct Held<K> {
-    /// Most recently used last. There are few, so a linear search is as fast as hashing.
+    /// The keys and bytes, the most recently used last. There are few, so a linear search is as
+    /// fast as hashing.
     parts: VecDeque<(K, Bytes)>,
     bytes: usize,
 }

@@ -11,7 +11,7 @@ use super::{BlockSource, Pieces, deadline};
 use crate::block::OciDigest;
 use crate::{Error, Result};
 
-/// When to retry: as long as `attempts` or `within` allows it.
+/// Limits of retries: a request is repeated as long as `attempts` or `within` allows it.
 #[derive(Clone, Copy, Debug)]
 pub struct RetryPolicy {
     /// The minimum number of attempts, including the first.
@@ -28,8 +28,9 @@ pub struct RetryPolicy {
 }
 
 impl Default for RetryPolicy {
-    /// Long enough to outlast a short outage: a process that reads a block of an image cannot be
-    /// asked whether to go on, and a manifest is fetched from the same registry as the blocks.
+    /// Returns a policy that is long enough to outlast a short outage: a process that reads a block
+    /// of an image cannot be asked whether to go on, and a manifest is fetched from the same
+    /// registry as the blocks.
     fn default() -> Self {
         Self {
             attempts: 5,
@@ -42,15 +43,15 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// The wait after the failure `attempt`, counted from 0, or `None` if it was the last; `began`
-    /// is the time of the first request or of its failure.
+    /// Returns the wait after the failure `attempt`, counted from 0, or `None` if it was the last;
+    /// `began` is the time of the first request or of its failure.
     pub(crate) fn next(&self, attempt: u32, began: Instant, error: &Error) -> Option<Duration> {
         let wait = self.wait(attempt, error);
         let goes_on = attempt + 1 < self.attempts || began.elapsed() + wait <= self.within;
         goes_on.then_some(wait)
     }
 
-    /// The wait after the failure `attempt`, counted from 0.
+    /// Returns the wait after the failure `attempt`, counted from 0.
     pub(crate) fn wait(&self, attempt: u32, error: &Error) -> Duration {
         let doubled = self.first_wait.saturating_mul(1 << attempt.min(16));
         let asked = match error {
@@ -61,8 +62,8 @@ impl RetryPolicy {
     }
 }
 
-/// Retries requests to `S` after transient failures, for a read only within its time. Returns the
-/// last error.
+/// A source that retries requests to `S` after transient failures, and returns the last error.
+/// Requests of a read are repeated only within the deadline of the read.
 pub struct Retried<S> {
     inner: S,
     policy: RetryPolicy,

@@ -17,7 +17,7 @@ use crate::block::OciDigest;
 /// not inside it, a transient one ([`crate::Error::is_transient`]) if a retry may help.
 #[async_trait]
 pub trait BlockSource: Send + Sync {
-    /// Exactly these bytes of a blob, unverified. The range is not empty.
+    /// Fetches exactly these bytes of a blob, unverified. The range is not empty.
     async fn fetch(&self, blob: &OciDigest, range: Range<u64>) -> Result<Bytes>;
 
     /// Fetches a range of a blob in pieces of any size as they arrive, so that the first ones can
@@ -33,12 +33,12 @@ pub trait BlockSource: Send + Sync {
         0
     }
 
-    /// Bytes that this source gave for a range are not those of the blob: a source that knows who
-    /// sent them does not ask that one again.
+    /// Notes that bytes that this source gave for a range are not those of the blob. A source that
+    /// knows which host sent them does not ask that host again.
     fn found_damaged(&self, _blob: &OciDigest, _range: &Range<u64>) {}
 }
 
-/// Bytes in order. Nothing follows an error.
+/// A stream of bytes in order. Nothing follows an error.
 pub type Pieces = BoxStream<'static, Result<Bytes>>;
 
 #[async_trait]

@@ -1,5 +1,5 @@
-//! The blocks of a cache on the disk, with an index in memory, and the eviction of the least
-//! recently used.
+//! The blocks of a cache on the disk, with an index in memory; the least recently used blocks are
+//! evicted.
 //!
 //! Invariant: a file gets its final name when it is complete. Only the owner evicts blocks.
 
@@ -26,7 +26,7 @@ pub(super) struct Store {
     folder: PathBuf,
     pub capacity: u64,
     index: Mutex<Index>,
-    /// How many blocks were found damaged.
+    /// The number of blocks that were found damaged.
     pub damaged: AtomicU64,
     joined: Mutex<Journal>,
     /// The owner's lock, held as long as this value lives; the kernel releases it with the process.
@@ -34,7 +34,8 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// The blocks that are in the folder; this process is the owner if it has the lock.
+    /// Makes the store of the blocks that are in the folder; this process is the owner if it has
+    /// the lock.
     pub fn new(
         folder: &Path,
         capacity: u64,
@@ -65,7 +66,7 @@ impl Store {
         is_new
     }
 
-    /// Whether this process may evict blocks.
+    /// Returns whether this process may evict blocks.
     pub fn is_owner(&self) -> bool {
         self.lock.get().is_some()
     }
@@ -83,7 +84,7 @@ impl Store {
         self.lock.set(lock).is_ok()
     }
 
-    /// Whether `more` bytes fit without eviction.
+    /// Returns whether `more` bytes fit without eviction.
     pub fn has_room(&self, more: u64) -> bool {
         self.index().bytes().saturating_add(more) <= self.capacity
     }
@@ -148,7 +149,7 @@ impl Store {
         let _ = fs::remove_file(self.path(key));
     }
 
-    /// The file of a block.
+    /// Returns the path of a block's file.
     pub fn path(&self, (tenant, digest): &Key) -> PathBuf {
         let name = digest.to_string();
         let parent = match tenant {
@@ -182,7 +183,7 @@ pub(super) fn clear(tmp: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The blocks on the disk, ordered by their last use.
+/// Finds the blocks on the disk, ordered by their last use.
 fn scan(folder: &Path) -> Result<Index> {
     let mut found: Vec<(SystemTime, Key, u64)> = Vec::new();
     scan_blocks(folder, None, &mut found).map_err(Error::io("read", folder))?;

@@ -11,7 +11,7 @@ use super::{BlobReader, Pieces};
 use crate::Result;
 use crate::block::Table;
 
-/// The rest of a range.
+/// The rest of a range that is not sent yet.
 struct Rest {
     reader: Arc<BlobReader>,
     table: Arc<Table>,
@@ -21,9 +21,9 @@ struct Rest {
 }
 
 impl BlobReader {
-    /// A range of the blob as it is stored, its table included. Blocks that are not here are read
-    /// from the source in one request, as far as they are adjacent. The access is not part of a
-    /// start.
+    /// Streams a range of the blob as it is stored, its table included. Blocks that are not on this
+    /// machine are read from the source in one request, as far as they are adjacent. The access is
+    /// not recorded as part of a start.
     pub async fn stored(self: &Arc<Self>, range: Range<u64>) -> Result<Pieces> {
         if range.is_empty() || range.end > self.summary().size {
             return Err(outside(&self.summary().digest, &range));

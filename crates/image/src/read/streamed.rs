@@ -19,14 +19,14 @@ use super::{Blocks, Pieces, deadline};
 use crate::block::{OciDigest, Table, verify};
 use crate::{Error, Result};
 
-/// Timeout of a response, so that no reader waits for ever.
+/// The timeout of a response, so that no reader waits for ever.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A response of which some blocks have not arrived yet.
 struct Response {
     blob: OciDigest,
     pieces: Pieces,
-    /// Received bytes of the next block.
+    /// The received bytes of the next block.
     bytes: BytesMut,
     table: Arc<Table>,
     left: Range<usize>,
@@ -34,9 +34,9 @@ struct Response {
 }
 
 impl Blocks {
-    /// The stored bytes of the blocks `wanted`, verified and cached; the extension, the claimed
-    /// blocks up to `end`, is received by a separate task and cached. Does not retry: `None` if the
-    /// response was cut off or damaged before all wanted blocks arrived.
+    /// Fetches the stored bytes of the blocks `wanted`, verified and cached; the extension, the
+    /// claimed blocks up to `end`, is received by a separate task and cached. Does not retry:
+    /// `None` if the response was cut off or damaged before all wanted blocks arrived.
     pub(super) async fn fetch_streamed(
         self: &Arc<Self>,
         blob: &OciDigest,
@@ -62,8 +62,8 @@ impl Blocks {
         Ok(Some(blocks))
     }
 
-    /// Fetches adjacent claimed blocks to the disk cache. Each is released as soon as it is there:
-    /// who waits for one, such as another host, does not wait for all.
+    /// Fetches adjacent claimed blocks to the disk cache. Each block is released as soon as it is
+    /// there: a reader that waits for one block, such as another host, does not wait for all.
     pub(super) async fn fetch_each(
         self: &Arc<Self>,
         blob: &OciDigest,
@@ -126,7 +126,7 @@ impl Response {
         Self { blob, pieces, bytes, table, left, deadline }
     }
 
-    /// The next block.
+    /// Returns the next block.
     async fn next(&mut self, blocks: &Blocks) -> Result<Bytes> {
         let index = self.left.start;
         let entry = &self.table.entries()[index];

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 
-/// Sizes by key.
+/// The sizes in bytes of keys, and the order of their last uses.
 pub(super) struct Usage<K> {
-    /// Size, and the time of the last use.
+    /// The size of each key, and the time of its last use.
     held: HashMap<K, (u64, u64)>,
     by_use: BTreeMap<u64, K>,
     bytes: u64,
@@ -19,7 +19,7 @@ impl<K> Default for Usage<K> {
 }
 
 impl<K: Copy + Eq + Hash> Usage<K> {
-    /// The total size.
+    /// Returns the total size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -41,7 +41,7 @@ impl<K: Copy + Eq + Hash> Usage<K> {
         }
     }
 
-    /// Whether a key exists.
+    /// Returns whether a key exists.
     pub fn has(&self, key: &K) -> bool {
         self.held.contains_key(key)
     }
@@ -53,7 +53,7 @@ impl<K: Copy + Eq + Hash> Usage<K> {
         true
     }
 
-    /// The least recently used key, if the total size exceeds `most`.
+    /// Returns the least recently used key, if the total size exceeds `most`.
     pub fn oldest_above(&self, most: u64) -> Option<K> {
         if self.bytes <= most {
             return None;

@@ -64,7 +64,7 @@ impl Origin for DockerArchive {
     }
 }
 
-/// A name without the prefix of Docker's own registry, which only some tools write.
+/// Returns a name without the prefix of Docker's own registry, which only some tools write.
 fn familiar(tag: &str) -> &str {
     let tag = tag.strip_prefix("docker.io/").unwrap_or(tag);
     tag.strip_prefix("library/").unwrap_or(tag)

@@ -53,7 +53,7 @@ impl Document {
             .map_err(|error| Error::refused("the original manifest", error.to_string()))
     }
 
-    /// For an index, the manifest for that platform; an entry without a platform matches any.
+    /// Returns the manifest of an index for that platform; an entry without a platform matches any.
     pub fn for_platform(&self, wanted: &Platform) -> Result<Option<Descriptor>> {
         let Some(manifests) = &self.manifests else { return Ok(None) };
         let exact = manifests.iter().find(|one| one.platform.as_ref() == Some(wanted));
@@ -65,7 +65,7 @@ impl Document {
         })
     }
 
-    /// The descriptor of the configuration. An index has none.
+    /// Returns the descriptor of the configuration. An index has none.
     pub fn config(&self) -> Result<&Descriptor> {
         let missing = || Error::refused("the original manifest", "it has no configuration");
         self.config.as_ref().ok_or_else(missing)
@@ -96,7 +96,7 @@ impl Config {
         serde_json::from_slice(bytes).map_err(refuse)
     }
 
-    /// The configuration of an image that had none: only its layers.
+    /// Makes the configuration of an image that had none: it contains only the layers.
     pub fn plain(diff_ids: Vec<OciDigest>) -> Self {
         let Platform { os, architecture } = Platform::here();
         Self { architecture, os, rootfs: RootFs { kind: "layers".to_owned(), diff_ids } }
@@ -108,7 +108,7 @@ impl Config {
             .map_err(|error| Error::refused("the image's configuration", error.to_string()))
     }
 
-    /// SHA-256 of each uncompressed layer, the lowest first.
+    /// Returns the SHA-256 of each uncompressed layer, the lowest first.
     pub fn diff_ids(&self) -> &[OciDigest] {
         &self.rootfs.diff_ids
     }

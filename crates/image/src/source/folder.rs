@@ -44,7 +44,8 @@ impl Origin for FolderOrigin {
     }
 }
 
-/// The archive, written by another thread; an error of that thread is returned at the end.
+/// The archive of a folder, written by another thread; an error of that thread is returned at the
+/// end.
 struct Stream {
     reader: io::PipeReader,
     thread: Option<JoinHandle<io::Result<()>>>,

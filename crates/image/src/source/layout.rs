@@ -17,11 +17,12 @@ use crate::lock::{self, Lock, Share};
 use crate::manifest::Descriptor;
 use crate::{Error, Result};
 
-/// The short name, as a user writes it; other tools use it as the tag.
+/// The annotation with the short name, as a user writes it; other tools use it as the tag.
 const NAME: &str = "org.opencontainers.image.ref.name";
-/// The full name, as containerd and others write it, if it differs.
+/// The annotation with the full name, as containerd and others write it, if it differs.
 const FULL_NAME: &str = "io.containerd.image.name";
-/// The number of the user who gave the name, unless that was an operator of the platform.
+/// The annotation with the number of the user who gave the name, unless that was an operator of the
+/// platform.
 const USER: &str = "dev.snowmelt.user";
 /// Snowmelt's own subfolder; other readers ignore it.
 const PRIVATE: &str = ".snowmelt";
@@ -59,7 +60,7 @@ fn full_name(one: &Descriptor) -> Option<&str> {
     found.map(String::as_str)
 }
 
-/// A name without the prefixes that names without a registry get.
+/// Returns a name without the prefixes that names without a registry get.
 fn familiar(name: &str) -> &str {
     let short = name.strip_prefix("docker.io/").unwrap_or(name);
     short.strip_prefix("library/").unwrap_or(short)
@@ -96,12 +97,12 @@ impl Layout {
         Ok(layout)
     }
 
-    /// The path of the layout.
+    /// Returns the path of the layout.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The path of a blob, which need not exist.
+    /// Returns the path of a blob, which need not exist.
     pub fn blob_path(&self, digest: &OciDigest) -> PathBuf {
         self.folder.join("blobs/sha256").join(digest.hex())
     }
@@ -143,7 +144,7 @@ impl Layout {
         Ok(Descriptor::new(media_type, digest, bytes.len() as u64))
     }
 
-    /// A temporary file for a new blob, deleted unless it is passed to [`Self::keep`].
+    /// Creates a temporary file for a new blob, deleted unless it is passed to [`Self::keep`].
     pub fn pending(&self) -> Result<NamedTempFile> {
         let tmp = self.private("tmp");
         fs::create_dir_all(&tmp).map_err(Error::io("make the folder", &tmp))?;
@@ -155,7 +156,7 @@ impl Layout {
         persist(file, &self.blob_path(digest))
     }
 
-    /// The manifest with that name; without a name, the only manifest.
+    /// Finds the manifest with that name; without a name, the only manifest.
     pub fn find(&self, name: Option<&str>) -> Result<Descriptor> {
         let index = self.index()?;
         let named = |one: &&Descriptor| match name {
@@ -177,7 +178,7 @@ impl Layout {
         }
     }
 
-    /// Every manifest of the index, with its name if it has one.
+    /// Lists every manifest of the index, with its name if it has one.
     pub fn list(&self) -> Result<Vec<(Option<String>, Descriptor)>> {
         let named = |mut one: Descriptor| {
             let (full, name) = (one.annotations.remove(FULL_NAME), one.annotations.remove(NAME));
@@ -243,12 +244,12 @@ impl Layout {
         lock::wait(&self.private(COLLECTING), Share::Shared)
     }
 
-    /// The exclusive lock to remove unreferenced blobs; `None` while collection is blocked.
+    /// Takes the exclusive lock to remove unreferenced blobs; `None` while collection is blocked.
     pub(crate) fn collect_alone(&self) -> Result<Option<Lock>> {
         lock::attempt(&self.private(COLLECTING), Share::Exclusive)
     }
 
-    /// The exclusive lock to change names.
+    /// Takes the exclusive lock to change names.
     pub(crate) fn change_names(&self) -> Result<Lock> {
         lock::wait(&self.private("lock"), Share::Exclusive)
     }
@@ -259,7 +260,7 @@ impl Layout {
         self.replace(&self.folder.join("index.json"), &bytes)
     }
 
-    /// A path in Snowmelt's subfolder.
+    /// Returns a path in Snowmelt's subfolder.
     pub(crate) fn private(&self, name: &str) -> PathBuf {
         self.folder.join(PRIVATE).join(name)
     }

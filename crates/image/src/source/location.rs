@@ -14,13 +14,13 @@ use crate::{Error, Result};
 /// The location of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImageLocation {
-    /// `[host[:port]/]repository[:tag][@digest]`.
+    /// An image in a registry: `[host[:port]/]repository[:tag][@digest]`.
     Registry(Reference),
-    /// `oci:FOLDER[:TAG]`.
+    /// An image in an OCI layout folder: `oci:FOLDER[:TAG]`.
     Layout(PathBuf, Option<String>),
-    /// `docker-archive:FILE[:TAG]`.
+    /// An image in an archive of `docker save`: `docker-archive:FILE[:TAG]`.
     Archive(PathBuf, Option<String>),
-    /// `dir:FOLDER`.
+    /// A folder of files: `dir:FOLDER`.
     Folder(PathBuf),
 }
 
@@ -31,12 +31,13 @@ impl ImageLocation {
         self.open_checked(access).await.map_err(|error| self.explained(error))
     }
 
-    /// Whether it is a file or folder, which only its user may open.
+    /// Returns whether the location is a file or folder, which only its user may open.
     pub fn is_path(&self) -> bool {
         !matches!(self, Self::Registry(_))
     }
 
-    /// An error of reading it. What its user may not read is the user's error.
+    /// Explains an error of reading the image: a file that the user may not read is the user's
+    /// error.
     pub fn explained(&self, error: Error) -> Error {
         match error {
             Error::Io { source, .. }
@@ -88,7 +89,7 @@ impl ImageLocation {
     }
 }
 
-/// Whether the text looks like a path of an image file; no reference of a registry does.
+/// Returns whether the text looks like a path of an image file; no reference of a registry does.
 fn is_path(text: &str) -> bool {
     [".tar", ".tar.gz", ".tgz"].iter().any(|end| text.ends_with(end))
         || ["/", "./", "../", "~"].iter().any(|begin| text.starts_with(begin))

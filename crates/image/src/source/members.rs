@@ -33,9 +33,10 @@ pub(super) struct Members {
 }
 
 enum Member {
-    /// Offset and length of the content.
+    /// A file, as offset and length of its content.
     File(u64, u64),
-    /// Old versions of Docker store a layer that two images share as a link.
+    /// A link to another member. Old versions of Docker store a layer that two images share in this
+    /// way.
     Link(PathBuf),
 }
 
@@ -48,13 +49,13 @@ impl Members {
         Ok(members)
     }
 
-    /// The content of a member.
+    /// Returns the content of a member.
     pub fn content(&self, name: &Path) -> Option<impl Read + '_> {
         let (at, left) = self.find(name)?;
         Some(Section { file: &self.file, at, left })
     }
 
-    /// The content of a small member.
+    /// Reads the content of a small member.
     pub fn document(&self, name: &Path) -> Result<Vec<u8>> {
         let Some((at, size)) = self.find(name) else {
             let name = name.display();
@@ -73,7 +74,7 @@ impl Members {
         }
     }
 
-    /// The error for an invalid archive.
+    /// Returns the error for an invalid archive.
     pub fn refused(&self, reason: impl Into<String>) -> Error {
         refused(&self.path, reason)
     }
@@ -161,7 +162,7 @@ fn plain_file(path: &Path) -> Result<File> {
     Ok(unpacked)
 }
 
-/// A section of a file.
+/// A section of a file, which is read from its beginning.
 struct Section<'a> {
     file: &'a File,
     at: u64,
@@ -182,7 +183,7 @@ fn as_path(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
 }
 
-/// The path without `.` and `..`.
+/// Returns the path without `.` and `..`.
 fn plain(path: &Path) -> PathBuf {
     path.components().fold(PathBuf::new(), |mut plain, part| {
         match part {

@@ -41,7 +41,7 @@ use crate::manifest::Descriptor;
 /// A description of an image before its conversion.
 #[derive(Clone, Debug)]
 pub struct Described {
-    /// The bytes of its configuration; `None` if the source was not an image.
+    /// The bytes of the image's configuration; `None` if the source was not an image.
     pub config: Option<Vec<u8>>,
     /// The number of layers.
     pub layers: usize,
@@ -49,12 +49,12 @@ pub struct Described {
     pub original: Option<Descriptor>,
 }
 
-/// A source for a conversion. Calls block.
+/// A source for a conversion. Its calls block.
 pub trait Origin {
     /// Describes the image.
     fn describe(&self) -> Result<Described>;
 
-    /// The bytes of a layer with any compression; the lowest layer is 0. The caller compares them
-    /// with the configuration's digest of the uncompressed layer.
+    /// Opens the bytes of a layer with any compression; the lowest layer is 0. The caller compares
+    /// them with the configuration's digest of the uncompressed layer.
     fn layer(&self, index: usize) -> Result<Box<dyn Read + '_>>;
 }

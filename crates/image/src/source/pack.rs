@@ -14,7 +14,7 @@ use tar::{EntryType, Header};
 
 use crate::tree::EntryPath;
 
-/// How a folder is converted to a layer.
+/// The options with which a folder is converted to a layer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
     /// The path of the folder's content in the image.
@@ -32,11 +32,13 @@ pub enum Stamp {
     /// Owners and times of this machine.
     #[default]
     Kept,
-    /// Owned by root, with the times of this machine: for files of an archive, such as a package.
+    /// The times of this machine, with root as the owner: for files of an archive, such as a
+    /// package.
     Root,
-    /// Only what Git stores: content, links and executable bits. Owned by root, mode 755 or 644,
-    /// changed at the beginning of 1980, the earliest time that every archive format supports.
-    /// Equal contents thus produce equal layers, wherever and whenever they were checked out.
+    /// Only the attributes that Git stores: content, links and executable bits. Owned by root, mode
+    /// 755 or 644, changed at the beginning of 1980, the earliest time that every archive format
+    /// supports. Equal contents thus produce equal layers, wherever and whenever they were checked
+    /// out.
     Fixed,
 }
 
@@ -68,7 +70,7 @@ pub(super) fn write(root: &Path, shape: &Shape, out: impl Write) -> io::Result<(
 struct Archive<'a, W> {
     out: W,
     shape: &'a Shape,
-    /// The first names of files with several names.
+    /// The first names of files with several names, by device and inode number.
     links: HashMap<(u64, u64), PathBuf>,
 }
 
@@ -107,8 +109,8 @@ impl<W: Write> Archive<'_, W> {
         Ok(())
     }
 
-    /// Whether a folder's attributes differ from those of an implied folder. The root is never
-    /// special.
+    /// Returns whether a folder's attributes differ from those of an implied folder. The root is
+    /// never special.
     fn is_special(&self, path: &Path, name: &Path, metadata: &Metadata) -> io::Result<bool> {
         let stamped = self.stamped(path, metadata)?;
         let plain = stamped.mode == 0o755 && stamped.owner == (0, 0) && stamped.xattrs.is_empty();
@@ -128,8 +130,8 @@ impl<W: Write> Archive<'_, W> {
         Ok(Stamped { mode: metadata.mode() & 0o7777, owner, mtime, xattrs: xattrs(path)? })
     }
 
-    /// Fails if the file's size changes while it is read, because its content would be
-    /// inconsistent.
+    /// Writes a file. Fails if the file's size changes while it is read, because its content would
+    /// be inconsistent.
     fn file(&mut self, path: &Path, name: &Path, metadata: &Metadata) -> io::Result<()> {
         let size = metadata.size();
         self.head(path, name, metadata, EntryType::Regular, b"", size)?;
@@ -184,7 +186,7 @@ impl<W: Write> Archive<'_, W> {
     }
 }
 
-/// The names in a folder, ordered bytewise.
+/// Lists the names in a folder, ordered bytewise.
 pub(crate) fn names(folder: &Path) -> io::Result<Vec<OsString>> {
     let entries = fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.file_name()));
     let mut names = entries.collect::<io::Result<Vec<_>>>()?;
@@ -192,7 +194,7 @@ pub(crate) fn names(folder: &Path) -> io::Result<Vec<OsString>> {
     Ok(names)
 }
 
-/// The time in the format of the layer reader: the fraction of a second counts upwards.
+/// Formats a time for the layer reader: the fraction of a second counts upwards.
 fn time(seconds: i64, nanos: i64) -> String {
     if seconds < 0 && nanos > 0 {
         let whole = seconds + 1;
@@ -202,7 +204,7 @@ fn time(seconds: i64, nanos: i64) -> String {
     format!("{seconds}.{nanos:09}")
 }
 
-/// A record `length key=value\n`; the length includes its own digits.
+/// Encodes a record `length key=value\n`; the length includes its own digits.
 fn record(key: &[u8], value: &[u8]) -> Vec<u8> {
     let rest = key.len() + value.len() + 3;
     let mut length = rest;

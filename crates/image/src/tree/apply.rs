@@ -12,7 +12,7 @@ use crate::{Error, Result};
 /// can imply thousands of folders, so the limits of archives are not enough to limit memory.
 const MAX_FILES: usize = 8_000_000;
 
-/// Index of a node in its tree.
+/// The index of a node in its tree.
 pub type NodeId = usize;
 
 /// A file of the tree; it may have several names.
@@ -52,22 +52,22 @@ impl Default for Tree {
     }
 }
 
-/// A folder that no layer describes.
+/// Makes a folder that no layer describes.
 fn implied_folder(layer: usize) -> Node {
     let attributes = Attributes { mode: 0o755, ..Attributes::default() };
     Node::new(Kind::Folder, attributes, layer)
 }
 
 impl Tree {
-    /// The root folder.
+    /// The id of the root folder.
     pub const ROOT: NodeId = 0;
 
-    /// A tree for at most `files` files instead of 8,000,000.
+    /// Makes a tree for at most `files` files instead of 8,000,000.
     pub fn with_max_files(files: usize) -> Self {
         Self { max_files: files, ..Self::default() }
     }
 
-    /// An empty tree that counts as the result of `layers` layers.
+    /// Makes an empty tree that counts as the result of `layers` layers.
     pub(crate) fn of_layers(layers: usize) -> Self {
         Self { layers, ..Self::default() }
     }
@@ -76,12 +76,12 @@ impl Tree {
         &mut self.nodes[id]
     }
 
-    /// The node with this id, which must be an id of this tree.
+    /// Returns the node with this id, which must be an id of this tree.
     pub fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id]
     }
 
-    /// The number of layers.
+    /// Returns the number of layers.
     pub fn layers(&self) -> usize {
         self.layers
     }

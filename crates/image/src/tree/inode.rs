@@ -22,15 +22,15 @@ pub struct Time {
 /// Attributes of a file of any type.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attributes {
-    /// The twelve bits of permissions, set-id and sticky.
+    /// The twelve bits of permissions, set-id and sticky bit.
     pub mode: u16,
-    /// Owner.
+    /// The numeric id of the owner.
     pub uid: u32,
-    /// Group.
+    /// The numeric id of the group.
     pub gid: u32,
     /// The modification time.
     pub mtime: Time,
-    /// Extended attributes.
+    /// The extended attributes.
     #[serde(with = "pairs", default, skip_serializing_if = "Xattrs::is_empty")]
     pub xattrs: Xattrs,
 }
@@ -38,9 +38,9 @@ pub struct Attributes {
 /// The position of a file's bytes: a contiguous range in the blob of its layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Extent {
-    /// Bytes of the file.
+    /// The size of the file in bytes.
     pub size: u64,
-    /// Start of the range in units of 4096 raw bytes; 0 for an empty file.
+    /// The start of the range in units of 4096 raw bytes; 0 for an empty file.
     pub block: u64,
 }
 
@@ -91,13 +91,13 @@ pub enum Change {
 /// An entry of a layer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// The path.
+    /// The path that the entry changes.
     pub path: EntryPath,
-    /// The change.
+    /// The change to the path.
     pub change: Change,
 }
 
-/// JSON keys must be text, so attributes are a list of pairs.
+/// Serializes attributes as a list of pairs, because JSON keys must be text.
 mod pairs {
     use serde::{Deserialize, Deserializer, Serializer};
 

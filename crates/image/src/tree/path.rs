@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
 
-/// Linux's NAME_MAX.
+/// The most bytes of a name: Linux's NAME_MAX.
 pub const MAX_NAME_BYTES: usize = 255;
-/// Linux's PATH_MAX.
+/// The most bytes of a path: Linux's PATH_MAX.
 const MAX_PATH_BYTES: usize = 4096;
 
 /// The path of an entry below the root; the root's path is empty.
@@ -41,17 +41,17 @@ impl EntryPath {
         Ok(Self(names))
     }
 
-    /// The names in the path, starting at the root.
+    /// Returns the names in the path, starting at the root.
     pub fn names(&self) -> &[Vec<u8>] {
         &self.0
     }
 
-    /// The path of the parent and the last name; `None` for the root.
+    /// Returns the path of the parent and the last name; `None` for the root.
     pub fn split(&self) -> Option<(&[Vec<u8>], &[u8])> {
         self.0.split_last().map(|(name, folder)| (folder, name.as_slice()))
     }
 
-    /// The path with another last name.
+    /// Returns the path with another last name.
     pub(crate) fn renamed(&self, name: &[u8]) -> Self {
         let mut names = self.0.clone();
         names.pop();
@@ -59,7 +59,7 @@ impl EntryPath {
         Self(names)
     }
 
-    /// The parent's path.
+    /// Returns the parent's path.
     pub(crate) fn parent(&self) -> Self {
         let mut names = self.0.clone();
         names.pop();

@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 use super::{EntryPath, Kind, MAX_NAME_BYTES, NodeId, Tree};
 use crate::{Error, Result};
 
-/// The kernel's limit.
+/// The most links that are followed for a path, as in the kernel.
 const MAX_LINKS: usize = 40;
-/// The maximum number of names in a path including those of links: twice the maximum of a path.
-/// Limits the time for each entry.
+/// The maximum number of names in a path including the names in its links: twice the maximum of a
+/// path. It limits the time for each entry.
 const MAX_STEPS: usize = 4096;
 
-/// Why a path does not lead to a folder.
+/// The reason why a path does not lead to a folder.
 enum WalkError {
     Missing,
     NotAFolder,
@@ -21,18 +21,19 @@ enum WalkError {
 }
 
 impl Tree {
-    /// The node at a path. A link as the last name is not followed.
+    /// Finds the node at a path. A link as the last name is not followed.
     pub fn find(&self, path: &EntryPath) -> Option<NodeId> {
         let Some((folder, name)) = path.split() else { return Some(Self::ROOT) };
         self.node(self.find_folder(folder)?).children.get(name).copied()
     }
 
-    /// The folder at these names.
+    /// Finds the folder at these names.
     pub(super) fn find_folder(&self, names: &[Vec<u8>]) -> Option<NodeId> {
         walk(&mut |at, name| self.step(at, name), names).ok()
     }
 
-    /// The folder at these names; missing folders are created. `path` is the entry, for errors.
+    /// Finds the folder at these names; missing folders are created. `path` is the entry, for
+    /// errors.
     pub(super) fn make_folder(&mut self, names: &[Vec<u8>], path: &EntryPath) -> Result<NodeId> {
         let mut step = |at: NodeId, name: &[u8]| match self.step(at, name) {
             // Names of entries have been checked; this one may come from a link.

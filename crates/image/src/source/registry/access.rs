@@ -1,4 +1,4 @@
-//! With which credentials and certificates registries are used: those of this process, or those
+//! The credentials and certificates with which registries are used: those of this process, or those
 //! that a client sends with its request.
 //!
 //! Invariant: with the client's access, no credentials of this process are used.
@@ -11,10 +11,10 @@ use super::{Credentials, Reference, Registry};
 use crate::Result;
 use crate::read::RetryPolicy;
 
-/// Access to registries.
+/// Credentials and certificates to access registries.
 #[derive(Clone, Default)]
 pub struct Access {
-    /// By registry; `None` for what `docker login` has stored for this process.
+    /// Credentials by registry; `None` for those that `docker login` has stored for this process.
     logins: Option<HashMap<String, Credentials>>,
     authorities: Authorities,
 }
@@ -40,7 +40,7 @@ impl Access {
         Self { logins: Some(logins.into_iter().collect()), authorities }
     }
 
-    /// The repository of an image.
+    /// Opens the repository of an image.
     pub fn registry(&self, reference: &Reference) -> Result<Registry> {
         let login = match &self.logins {
             Some(logins) => logins.get(&reference.registry).cloned(),

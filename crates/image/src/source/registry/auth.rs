@@ -19,7 +19,7 @@ struct Token {
     access_token: Option<String>,
 }
 
-/// The `Authorization` header that a challenge requires.
+/// Makes the `Authorization` header that a challenge requires.
 pub(super) async fn authorize(transfer: &Transfer, answer: &Response) -> Result<String> {
     let challenges = answer.headers().get_all(WWW_AUTHENTICATE).iter();
     for challenge in challenges.filter_map(|value| value.to_str().ok()) {
@@ -58,8 +58,9 @@ async fn token(transfer: &Transfer, parameters: &str) -> Result<String> {
     }
 }
 
-/// Uses the OAuth 2 form for an identity token, which `docker login` stores for some registries;
-/// otherwise the older GET request, which every token server supports.
+/// Makes the request to the token server. For an identity token, which `docker login` stores for
+/// some registries, the OAuth 2 form is used; otherwise the older GET request, which every token
+/// server supports.
 fn request(transfer: &Transfer, mut realm: Url, parameters: &str) -> RequestBuilder {
     let asked = ["service", "scope"];
     let asked = asked.into_iter().filter_map(|key| Some((key, parameter(parameters, key)?)));
@@ -89,7 +90,7 @@ fn basic(login: &Credentials) -> String {
     format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(text))
 }
 
-/// The value of `key="value"` in a challenge.
+/// Returns the value of `key="value"` in a challenge.
 fn parameter(parameters: &str, key: &str) -> Option<String> {
     let mut rest = parameters;
     while let Some((name, after)) = rest.split_once("=\"") {

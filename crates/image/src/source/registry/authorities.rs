@@ -1,10 +1,10 @@
 //! Certificates that the user trusts in addition to those of the system: of authorities, and
 //! self-signed ones of registries.
 //!
-//! Those of the configuration apply to the whole process, those of a request to the request.
-//! Invariant: they are added to the system's certificates and do
-//! not replace them. A self-signed certificate is compared byte by byte, and with the name of the
-//! registry; any other must be signed by an authority.
+//! Certificates of the configuration apply to the whole process, those of a request to the request.
+//! Invariant: they are added to the system's certificates and do not replace them. A self-signed
+//! certificate is compared byte by byte, and with the name of the registry; any other must be
+//! signed by an authority.
 
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -27,7 +27,7 @@ static TRUSTED: RwLock<Vec<CertificateDer<'static>>> = RwLock::new(Vec::new());
 pub struct Authorities(Vec<CertificateDer<'static>>);
 
 impl Authorities {
-    /// The certificates of a PEM text; `name` is what errors call it.
+    /// Parses the certificates of a PEM text; error messages call the text `name`.
     pub fn parse(pem: &[u8], name: &str) -> Result<Self> {
         let refused = |reason: String| Error::refused(name, reason);
         let found = CertificateDer::pem_slice_iter(pem).collect::<std::result::Result<Vec<_>, _>>();

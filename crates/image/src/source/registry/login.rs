@@ -15,9 +15,9 @@ use crate::{Error, Result};
 /// A name and a password, or a token.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
-    /// Empty if the secret is an identity token.
+    /// The user name; empty if the secret is an identity token.
     pub user: String,
-    /// Excluded from debug output.
+    /// The password or token, which is excluded from debug output.
     pub secret: String,
 }
 
@@ -50,8 +50,8 @@ struct Helped {
 }
 
 impl Credentials {
-    /// The credentials for a registry in `$DOCKER_CONFIG/config.json` or `~/.docker/config.json`;
-    /// `None` if there are none.
+    /// Finds the credentials for a registry in `$DOCKER_CONFIG/config.json` or
+    /// `~/.docker/config.json`; `None` if there are none.
     pub fn find(registry: &str) -> Result<Option<Self>> {
         let folder = std::env::var_os("DOCKER_CONFIG").map(PathBuf::from);
         let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".docker"));
@@ -61,7 +61,7 @@ impl Credentials {
         }
     }
 
-    /// The credentials for a registry in a file of that format.
+    /// Reads the credentials for a registry from a file in the format of Docker's `config.json`.
     pub fn read(path: &Path, registry: &str) -> Result<Option<Self>> {
         let bytes = match std::fs::read(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -101,7 +101,7 @@ impl Auth {
     }
 }
 
-/// The keys under which the file may store a registry.
+/// Returns the keys under which the file may store a registry.
 fn keys(registry: &str) -> Vec<String> {
     let mut keys = vec![registry.to_owned(), format!("https://{registry}")];
     if registry == "docker.io" {

@@ -61,13 +61,13 @@ impl Registry {
         Access::own().registry(reference)
     }
 
-    /// Uses these credentials, or anonymous access.
+    /// Opens the repository of a reference with these credentials, or with anonymous access.
     pub fn with_credentials(reference: &Reference, login: Option<Credentials>) -> Result<Self> {
         Self::with_retry_policy(reference, login, RetryPolicy::default())
     }
 
-    /// Uses a retry policy for all requests, except those of [`BlockSource::fetch`], whose callers
-    /// have their own policy ([`crate::read::Retried`]).
+    /// Applies a retry policy to all requests, except those of [`BlockSource::fetch`], whose
+    /// callers have their own policy ([`crate::read::Retried`]).
     pub fn with_retry_policy(
         reference: &Reference,
         login: Option<Credentials>,
@@ -156,14 +156,14 @@ impl BlockSource for Registry {
     }
 }
 
-/// The remaining response for a range.
+/// The part of a response that is left for a range.
 struct Body {
     answer: Response,
     blob: OciDigest,
     range: Range<u64>,
-    /// Bytes to skip before the range.
+    /// The bytes to skip before the range.
     skip: u64,
-    /// Remaining bytes of the range.
+    /// The remaining bytes of the range.
     left: u64,
 }
 

@@ -13,7 +13,7 @@ use crate::source::document::{Document, Platform};
 use crate::source::{Described, Origin};
 use crate::{Error, Result};
 
-/// An image in a registry. Calls block, and must not be made on a thread of the runtime.
+/// An image in a registry. Its calls block, and must not be made on a thread of the runtime.
 pub struct RegistryOrigin {
     registry: Registry,
     original: Descriptor,
@@ -90,17 +90,17 @@ struct Body<'a> {
     registry: &'a Registry,
     layer: &'a Descriptor,
     answer: Response,
-    /// Bytes of the layer received so far.
+    /// The bytes of the layer that were received so far.
     at: u64,
-    /// Bytes to skip because they were received before.
+    /// The bytes to skip because they were received before.
     skip: u64,
     chunk: Bytes,
-    /// Attempts since the last received byte.
+    /// The attempts since the last received byte.
     tries: Tries,
 }
 
 impl Body<'_> {
-    /// Reads the next bytes; none at the end.
+    /// Reads the next bytes; returns none at the end.
     async fn advance(&mut self) -> Result<()> {
         while self.chunk.is_empty() && self.at < self.layer.size {
             let what = format!("the layer {}", self.layer.digest);

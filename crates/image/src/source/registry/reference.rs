@@ -6,10 +6,11 @@ use std::str::FromStr;
 use crate::block::OciDigest;
 use crate::{Error, Result};
 
-/// `[host[:port]/]repository[:tag][@digest]`; without a host, Docker's registry.
+/// A reference `[host[:port]/]repository[:tag][@digest]`; without a host, Docker's registry is
+/// meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reference {
-    /// Host and port.
+    /// The host and port of the registry.
     pub registry: String,
     /// The repository, which may contain slashes.
     pub repository: String,
@@ -20,7 +21,7 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// The digest or the tag, for requests.
+    /// Returns the digest or the tag, for requests.
     pub fn selector(&self) -> &str {
         self.digest.as_ref().map_or(&self.tag, OciDigest::as_str)
     }

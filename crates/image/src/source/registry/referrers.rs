@@ -12,7 +12,7 @@ use crate::manifest::Descriptor;
 use crate::{Error, Result};
 
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
-/// How often the index is written until it contains the new entry: other clients may write it
+/// The most attempts to write the index until it contains the new entry: other clients may write it
 /// concurrently.
 const ATTEMPTS: u32 = 5;
 
@@ -35,7 +35,7 @@ struct Referring {
 }
 
 impl Registry {
-    /// The manifests of that type that refer to `subject`, in the registry's order.
+    /// Returns the manifests of that type that refer to `subject`, in the registry's order.
     pub async fn referrers(
         &self,
         subject: &OciDigest,

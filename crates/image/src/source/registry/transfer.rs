@@ -1,4 +1,4 @@
-//! A request to a registry, with interpretation of the response and retries.
+//! Requests to a registry, with interpretation of the responses and retries.
 //!
 //! The HTTP client is the one that reads from S3. An OCI library would add a second one with its
 //! own TLS, and would hide ranges, `Retry-After` and the distinction of transient failures.
@@ -25,20 +25,21 @@ const MAX_IDLE_AT_END: u32 = 10;
 /// A registry and the state to access it.
 pub(super) struct Transfer {
     http: reqwest::Client,
-    /// Without a total timeout: the client would count it from the first byte that is sent.
+    /// A client without a total timeout: the client would count it from the first byte that is
+    /// sent.
     uploads: reqwest::Client,
     base: Url,
     credentials: Option<Credentials>,
     policy: RetryPolicy,
     /// The answer to the last challenge; used first, replaced when it is refused.
     authorization: Mutex<Option<String>>,
-    /// Whether a registry on this machine has turned out to use HTTPS.
+    /// True if a registry on this machine has turned out to use HTTPS.
     uses_tls: AtomicBool,
 }
 
 impl Transfer {
-    /// `registry` is host and port. Registries on this machine use plain HTTP, unless they answer
-    /// that they require HTTPS.
+    /// Prepares the access to a registry. `registry` is host and port. Registries on this machine
+    /// use plain HTTP, unless they answer that they require HTTPS.
     pub fn new(
         registry: &str,
         credentials: Option<Credentials>,
@@ -61,7 +62,7 @@ impl Transfer {
         Ok(Self { http, uploads, base, credentials, policy, authorization, uses_tls })
     }
 
-    /// A URL below `/v2/`.
+    /// Returns a URL of the registry below `/v2/`.
     pub fn url(&self, path: &str) -> Result<Url> {
         let joined = self.base.join(path);
         joined.map_err(|error| Error::refused(format!("the address `{path}`"), error.to_string()))
@@ -154,7 +155,7 @@ impl Transfer {
         self.attempt(client, method, self.secured(url), &make).await
     }
 
-    /// Whether a failure over plain HTTP means that the registry requires HTTPS.
+    /// Returns whether a failure over plain HTTP means that the registry requires HTTPS.
     async fn requires_tls(&self, error: &Error) -> bool {
         // The response to a HEAD request has no text.
         let is_empty = matches!(error, Error::Refused { reason, .. } if reason == "status 400: ");
@@ -169,7 +170,7 @@ impl Transfer {
         found.is_some_and(|error| mentions_tls(&error))
     }
 
-    /// A URL of the registry, with HTTPS if the registry has turned out to use it.
+    /// Returns a URL of the registry, with HTTPS if the registry has turned out to use it.
     fn secured(&self, mut url: Url) -> Url {
         if self.uses_tls.load(Ordering::Relaxed) && url.origin() == self.base.origin() {
             // A change between these two schemes never fails.
@@ -206,12 +207,12 @@ impl Transfer {
         self.check_status(&what, answer).await
     }
 
-    /// The client, for requests to other servers than the registry.
+    /// Returns the client, for requests to other servers than the registry.
     pub fn http(&self) -> &reqwest::Client {
         &self.http
     }
 
-    /// The user's credentials.
+    /// Returns the user's credentials.
     pub fn credentials(&self) -> Option<&Credentials> {
         self.credentials.as_ref()
     }
@@ -238,7 +239,7 @@ impl Transfer {
         })
     }
 
-    /// The error for an operation that the registry denies.
+    /// Returns the error for an operation that the registry denies.
     pub fn denied(&self, what: &str, reason: &str) -> Error {
         let registry = self.base.host_str().unwrap_or_default().to_owned();
         Error::Denied { registry, what: what.to_owned(), reason: reason.to_owned() }
@@ -252,7 +253,8 @@ pub(super) struct Tries {
     failed_first: Option<Instant>,
 }
 
-/// Whether the resolver reports that a name does not exist, rather than a temporary failure.
+/// Returns whether the resolver reports that a name does not exist, rather than a temporary
+/// failure.
 fn is_unknown_host(error: &Error) -> bool {
     const MESSAGES: [&str; 2] =
         ["Name or service not known", "No address associated with hostname"];
@@ -271,7 +273,7 @@ fn mentions_tls(error: &Error) -> bool {
     }
 }
 
-/// The error for a request without a complete response.
+/// Returns the error for a request without a complete response.
 pub(super) fn failed(what: &str, error: &reqwest::Error) -> Error {
     let mut reason = error.to_string();
     let mut cause = std::error::Error::source(error);
@@ -292,7 +294,7 @@ pub(super) fn failed(what: &str, error: &reqwest::Error) -> Error {
     Error::unreachable(what, reason)
 }
 
-/// The value of `Retry-After`: seconds or a date.
+/// Parses the value of `Retry-After`: seconds or a date.
 fn wait(text: &str, now: SystemTime) -> Option<Duration> {
     match text.trim().parse() {
         Ok(seconds) => Some(Duration::from_secs(seconds)),
@@ -307,8 +309,8 @@ async fn reason(status: StatusCode, mut answer: Response) -> String {
     format!("status {}: {}", status.as_u16(), error_text(&String::from_utf8_lossy(&start)))
 }
 
-/// The text of a failure: the messages of the registry's error list, or the beginning of any other
-/// body, on one line.
+/// Returns the text of a failure: the messages of the registry's error list, or the beginning of
+/// any other body, on one line.
 fn error_text(body: &str) -> String {
     #[derive(Deserialize)]
     struct Entry {

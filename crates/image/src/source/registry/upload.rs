@@ -109,14 +109,14 @@ impl Registry {
     }
 }
 
-/// The target URL of an upload; the header may be relative.
+/// Returns the target URL of an upload; the header may be relative.
 fn location(answer: &Response) -> Result<Url> {
     let header = answer.headers().get(LOCATION).and_then(|value| value.to_str().ok());
     let found = header.and_then(|text| answer.url().join(text).ok());
     found.ok_or_else(|| Error::refused("an upload", "the registry returned no valid location"))
 }
 
-/// A file in pieces, read while they are sent; `sent` is set to the end of the last piece.
+/// Streams a file in pieces, read while they are sent; `sent` is set to the end of the last piece.
 fn pieces(
     file: Arc<std::fs::File>,
     size: u64,
