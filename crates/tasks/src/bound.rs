@@ -62,7 +62,7 @@ pub(crate) struct Bound {
     burst: tokio::sync::Mutex<Burst>,
 }
 
-/// Instances that are asked for in one request, by the task that needs the first of them.
+/// Instances that are requested together, by the task that needs the first of them.
 #[derive(Debug, Default)]
 struct Burst {
     expected: usize,

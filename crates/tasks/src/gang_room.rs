@@ -32,7 +32,7 @@ impl QueryRunner {
     /// Reserves the room of some tasks, if there is room for all of them now, and returns it in
     /// their order. One of them gets the kept room, unless another task runs in it.
     pub(crate) fn gang_room(&self, tasks: &[Needs<'_>]) -> Option<Vec<TaskRoom>> {
-        // What a task waits for that could run is not taken from it.
+        // A gang takes no room that a task waits for which could run alone.
         if self.waiting() > 0 {
             return None;
         }

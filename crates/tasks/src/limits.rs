@@ -2,7 +2,7 @@
 
 use snowmelt_types::{ByteSize, CpuMillis};
 
-/// The most cores of a query worker: one that runs the plan and one that decodes what it reads.
+/// The most cores of a query worker: one core runs the plan and one decodes files.
 const MAX_WORKER_CORES: u32 = 2;
 
 /// The limits of each worker of a query.
@@ -15,9 +15,9 @@ pub struct WorkerLimits {
 }
 
 impl WorkerLimits {
-    /// Returns the limits for a query with `workers` workers on hosts with `cores` cores in all.
-    /// Where two cores are there for each worker, it gets both, and decodes files on the second
-    /// one.
+    /// Returns the limits for a query with `workers` workers on hosts that have `cores` cores
+    /// together. Where there are two cores for each worker, it gets both, and decodes files on the
+    /// second one.
     pub fn of_query(memory: ByteSize, workers: u32, cores: u32) -> Self {
         let share = cores / workers.max(1);
         Self { memory, cpu: CpuMillis(1000 * share.clamp(1, MAX_WORKER_CORES)) }

@@ -37,7 +37,7 @@ impl Default for QueryRoom {
     }
 }
 
-/// Where a sandbox of a task comes from.
+/// The origin of a sandbox of a task.
 #[derive(Debug)]
 pub(crate) enum Place<Lease, New> {
     /// The sandbox was idle.

@@ -67,7 +67,7 @@ pub async fn relay(
         said = &mut said => {
             has_said.store(true, Ordering::Relaxed);
             let _ = end.send(());
-            // What comes next is a frame of its own: the one that has begun is sent as a whole.
+            // The next frame is one of its own: the frame that has begun is sent as a whole.
             let _ = tokio::time::timeout(READ_TIMEOUT, &mut told).await;
             (!is_last.load(Ordering::Relaxed)).then_some(said)
         }

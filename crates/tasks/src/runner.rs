@@ -57,7 +57,7 @@ pub struct QueryRunner {
     pub(crate) room: QueryRoom,
     // Instances that the driver itself calls; held until the query ends.
     for_driver: Mutex<Vec<Beside>>,
-    // What UDFs wrote, by name; shown to the user when the query ends.
+    // The output of UDFs, by name; shown to the user when the query ends.
     written: Mutex<BTreeMap<String, String>>,
     cold: AtomicU32,
     warm: AtomicU32,
@@ -157,7 +157,7 @@ impl QueryRunner {
             }
         };
         self.count(lease.cold);
-        // What a fresh instance has used by now, its start has cost.
+        // The start of a fresh instance has cost the time that it has used by now.
         let cpu = if lease.cold { Some(Duration::ZERO) } else { lease.cpu_time() };
         let socket = lease.open(&udf.load, LOAD_LIMIT).await?;
         let beside = Beside { name: name.to_owned(), lease, loaded: Instant::now(), cpu };
@@ -364,7 +364,7 @@ impl QueryRunner {
             let limit = self.udfs.get(&name).map_or(0, |bound| bound.udf.limits.memory.bytes());
             let name = format!("{name} {task}");
             let found = used(name, lease.cold, lease.asked, loaded, lease.memory_peak());
-            // It is a claim of the instance.
+            // The time is what the instance claims.
             let setup_us = lease.setup_us().min(found.ready_us.saturating_sub(found.asked_us));
             lease.give_back();
             SandboxUse { cpu_us, memory_limit: limit, setup_us, ..found }

@@ -13,8 +13,8 @@ use crate::read_rules::ReadRules;
 use crate::remote::outputs::OutputStore;
 use crate::remote::stream_ends::StreamStore;
 
-/// A node on which tasks of queries run. Cheap to clone. There is one for each node, because only
-/// clones find what queries share on a host.
+/// A node on which tasks of queries run. Cheap to clone. There is one host for each node, whose
+/// clones share what queries keep on it.
 #[derive(Clone, Debug)]
 pub struct TaskHost {
     pub(crate) node: Node,
@@ -24,9 +24,9 @@ pub struct TaskHost {
     pub(crate) outputs: Arc<OutputStore>,
     /// The ends of streams for tasks here that have not started.
     pub(crate) streams: Arc<StreamStore>,
-    // What queries may read.
+    // The rules about what queries may read.
     reads: Arc<OnceLock<ReadRules>>,
-    // Where the disk is that keeps the outputs of tasks, and in a folder of its own, their scratch.
+    // The folder on the disk that keeps the outputs of tasks and, in a subfolder, their scratch.
     disk: Arc<PathBuf>,
 }
 

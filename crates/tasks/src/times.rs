@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// How long a statement that defines a function may take to be parsed, once its sandbox runs: each
-/// byte of it is looked at a few times.
+/// How long a statement that defines a function may take to be parsed, once its sandbox runs: the
+/// parser looks at each byte a few times.
 pub(crate) const PARSE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long to wait for the report that a sandbox ended, once its connection failed.

@@ -5,17 +5,17 @@
 //! |---|---|---|
 //! | `POST /v1/code` | [`UploadCode`] | [`CodePresence`] |
 //! | `POST /v1/jobs` | [`JobPart`] | [`PartOpen`]: the network is there, every instance is started |
-//! | `POST /v1/jobs/{id}/ready` | [`ReadyWithin`] | [`PartReady`]: all hosts answer over the network and the code is loaded, or which do not |
-//! | `POST /v1/jobs/{id}/calls` | [`PartCalls`] | 204: its ranks are called; again: nothing more happens |
+//! | `POST /v1/jobs/{id}/ready` | [`ReadyWithin`] | [`PartReady`]: all hosts answer over the network and the code is loaded; or the hosts that do not answer |
+//! | `POST /v1/jobs/{id}/calls` | [`PartCalls`] | 204: the ranks of the part are called; a repeated request does nothing more |
 //! | `POST /v1/jobs/{id}/ends` | [`EndsFrom`] | [`PartEnds`]: the ends of ranks from a number on, as soon as there is one |
 //! | `POST /v1/jobs/{id}/end` | `ErrorReport` | 204: calls that still run end with this error, and nothing waits for what they sent |
 //! | `GET /v1/jobs/{id}/network` | | [`snowmelt_api::PartNetwork`] |
 //! | `POST /v1/jobs/{id}/route` | [`RouteTo`] | [`RouteFound`] |
 //! | `DELETE /v1/jobs/{id}` | | 204: nothing of the part is left |
 //! | `GET /v1/functions` | | list of the digests of functions that are prepared |
-//! | `PUT /v1/functions/{digest}` | [`PrepareFunction`] | 204: the host can run calls of it |
-//! | `POST /v1/functions/{digest}/calls` | [`FunctionCall`] | [`FunctionEnd`], or `SM-0711` if it was not prepared, or `SM-0514` if there is no room at once: then it has not run |
-//! | `DELETE /v1/functions/{digest}` | | 204: its idle instances are ended |
+//! | `PUT /v1/functions/{digest}` | [`PrepareFunction`] | 204: the host can run calls of the function |
+//! | `POST /v1/functions/{digest}/calls` | [`FunctionCall`] | [`FunctionEnd`], or `SM-0711` if the function was not prepared, or `SM-0514` if there is no room at once: then the call has not run |
+//! | `DELETE /v1/functions/{digest}` | | 204: idle instances of the function are ended |
 //! | `GET /v1/leases` | leaves HTTP | an instance that is leased ([`crate::remote::leases`]) |
 //! | `POST /v1/images/places` | [`TreePlace`] | 204: the image or file is read from there from now on |
 //! | `GET /v1/images/bytes` | | list of [`HeldImage`] |

@@ -1,4 +1,4 @@
-//! The code of a function, prepared on a host.
+//! Prepares the code of a function on a host.
 
 use snowmelt_node::{Node, Result, Secrets, TreePlace, Unit};
 use snowmelt_package::Silent;

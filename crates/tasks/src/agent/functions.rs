@@ -1,7 +1,7 @@
 //! Functions that control has had a host prepare, and their calls.
 //!
-//! Invariant: a call that is refused has not run. What is prepared is named by the digest of its
-//! code and limits, so a function that was deployed again is another one here.
+//! Invariant: a call that is refused has not run. A prepared function is named by the digest of its
+//! code and limits, so a function that was deployed again is another function here.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -68,7 +68,7 @@ impl Drop for Running {
 }
 
 impl Agent {
-    /// Prepares a function, starts as many instances as are asked for, and has them load it.
+    /// Prepares a function, starts the requested number of instances, and has them load it.
     pub async fn prepare_function(
         &self,
         digest: Digest,
@@ -201,7 +201,7 @@ impl Functions {
                 known.by_digest.remove(&oldest);
             }
         }
-        // One that is prepared again keeps the count of its calls.
+        // A function that is prepared again keeps the count of its calls.
         known.by_digest.entry(digest).or_insert((prepared, used));
     }
 

@@ -16,7 +16,7 @@ impl Agent {
     /// Describes the network of a job on this host.
     ///
     /// # Errors
-    /// `SM-0605` where it has none here.
+    /// `SM-0605` where the job has no network here.
     pub async fn network(&self, job: &JobId) -> Result<PartNetwork, ErrorReport> {
         let network = self.network_of(job)?;
         let namespace = rustix::fs::fstat(network.namespace.as_fd()).map_or(0, |stat| stat.st_ino);

@@ -87,7 +87,7 @@ impl Agent {
         let first = Frame::json(Kind::Reply, &leased).map_err(|error| error.report())?;
         let ended = async {
             let (error, log) = lease.why_ended(&running.0.load.function).await;
-            // It counts as running until it is dropped.
+            // The lease counts as running until it is dropped.
             let instances = Some(running.0.instances(node).saturating_sub(1));
             Frame::json(Kind::Return, &LeaseEnd { error: Some(error), log, instances })
         };
@@ -120,8 +120,9 @@ impl Agent {
     }
 }
 
-/// Waits until control has closed its side of a connection, and that has not ended the lease: an
-/// instance that does not read what was sent to it keeps the end behind that from being read.
+/// Waits until control has closed its side of a connection for a while without the end of the
+/// lease: an instance that does not read the bytes that were sent to it keeps the agent from
+/// reading the end behind those bytes.
 async fn closed_for_long(stream: &OwnedFd) {
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     let mut was_closed = false;

@@ -181,7 +181,7 @@ impl Agent {
         inner.parts().insert(job.clone(), Stage::Called(Arc::clone(&called)));
         inner.ranks.fetch_add(ranks, Ordering::Relaxed);
         trace::spawn(async move {
-            // What ends the wait first drops the rest of the part.
+            // The branch that ends the wait drops the rest of the part.
             let given_up = tokio::select! {
                 () = called.is_given_up() => true,
                 () = part.run(calls, &called) => false,
@@ -215,8 +215,8 @@ impl Agent {
         Ok(called.ends(from, within).await)
     }
 
-    /// Ends the calls of a part that still run, each with this error, and its wait for what they
-    /// sent. A part that is not called is ignored.
+    /// Ends the calls of a part that still run, each with this error, and the wait until other hosts
+    /// have received what its ranks sent. A part that is not called is ignored.
     pub fn end(&self, job: &JobId, error: ErrorReport) {
         if let Some(called) = self.inner.called(job) {
             called.end(error);

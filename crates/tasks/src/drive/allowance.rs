@@ -38,11 +38,13 @@ pub(super) struct Allowance {
     plans: usize,
     /// Requests that may still be made to recall footers.
     recalls: usize,
+    /// Requests that may still be made to keep footers.
     keeps: usize,
     /// Gangs that may still be requested: each has two plans.
     gangs: usize,
     /// The number of tasks of each plan.
     tasks: HashMap<u32, usize>,
+    /// The number of attempts of each task.
     tried: HashMap<u32, u32>,
     /// Each function with its instances requested in advance, and whether the driver has an
     /// instance of its own.

@@ -1,4 +1,4 @@
-//! The attempts of the tasks of one query: on which hosts they run, and the outputs that they leave.
+//! The attempts of the tasks of one query: the hosts on which they run, and their outputs.
 //!
 //! A task takes the first room on any host, in the order of `placement`. If there is none, the task
 //! waits until there is room (in the queue of the cluster, where that decides) or until another
@@ -61,8 +61,8 @@ impl<'q> Attempts<'q> {
         Self { starts, running, next, turns, gangs: Gangs::new(runner) }
     }
 
-    /// Announces the functions that tasks will call. Where tasks run on several hosts, each is
-    /// started for its own task: how many are needed here is not known.
+    /// Announces the functions that tasks will call. Where tasks run on several hosts, each
+    /// instance is started for its own task, because it is not known how many are needed here.
     pub fn expect(&self, udfs: &[String]) {
         if !self.starts.cluster.has_others() {
             self.starts.runner.expect(udfs);
@@ -77,7 +77,7 @@ impl<'q> Attempts<'q> {
     /// Reserves room for all tasks of a gang, and connects them. Returns `None` if there is no room
     /// now.
     pub async fn reserve(&self, gang: &GangAsk) -> Result<Option<u64>, Failed> {
-        // What a task waits for that could run is not taken from it.
+        // A gang takes no room that a task waits for which could run alone.
         match self.turns.waiting() {
             0 => self.gangs.reserve(&self.starts, gang).await,
             _ => Ok(None),

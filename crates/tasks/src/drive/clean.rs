@@ -13,8 +13,8 @@ use super::nonblocking;
 use crate::runner::QueryRunner;
 use crate::times::{CLEANUP_TIMEOUT, END_REPORT_TIMEOUT};
 
-/// Removes the objects, in a sandbox with a network. Call it when all sandboxes of the query have
-/// ended.
+/// Removes the objects that a query has left, in a sandbox with a network. Call it when all
+/// sandboxes of the query have ended.
 ///
 /// # Errors
 /// No sandbox could be started, or the store failed; a later query that uses the same location

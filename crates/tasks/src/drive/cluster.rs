@@ -30,7 +30,7 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(600);
 /// The hosts of one query.
 #[derive(Debug)]
 pub(super) struct Cluster {
-    // None if the query runs on this host alone.
+    // `None` if the query runs on this host alone.
     peers: Option<Arc<dyn Peers>>,
     here: Arc<AtomicU32>,
     // Functions that only this host can run.
@@ -51,9 +51,9 @@ pub(super) struct Cluster {
 struct HostState {
     session: Opening,
     running: Arc<AtomicU32>,
-    // It cannot reach another host, or another host cannot reach it.
+    // True if the host cannot reach another host, or another host cannot reach it.
     is_apart: AtomicBool,
-    // Files that it does not have.
+    // Files that the host does not have.
     missing: Mutex<BTreeSet<String>>,
     // Says that the query uses it, which may have outputs there. None where nobody has to know.
     used: OnceLock<Option<Box<dyn TaskPlace>>>,

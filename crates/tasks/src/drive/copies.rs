@@ -1,10 +1,10 @@
-//! Outputs that several tasks read whole, such as the build side of a join: which host copies one
-//! from which other host, and the copies on this host.
+//! Copies of outputs that several tasks read whole, such as the build side of a join: the host from
+//! which each host copies, and the copies on this host.
 //!
-//! A host is in the tree of an output from when it is asked for a task ([`CopyTree`]): the tasks of a
-//! stage are asked for at the same time, so a tree of hosts that have answered would come too late.
-//! A host that was told of a parent which begins no copy waits for it for a moment, and copies from
-//! the host that has made the output.
+//! A host has its place in the tree of an output ([`CopyTree`]) as soon as it is asked to run a
+//! task. The tasks of a stage are requested at the same time, so a tree of hosts that have answered
+//! would come too late. A host whose parent does not begin a copy waits for it for a moment, and
+//! then copies from the host that made the output.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
@@ -21,8 +21,8 @@ use crate::remote::outputs::Outputs;
 use crate::remote::session::Session;
 use crate::runner::QueryRunner;
 
-/// Outputs that are smaller together, in bytes, are sent by the host that made them to more than
-/// [`CHILDREN`] hosts: they arrive before others could pass them on.
+/// A total of bytes: if all outputs of a task together are smaller, the host that made them sends
+/// them to more than [`CHILDREN`] hosts, because they arrive before others could pass them on.
 const PASSED_ON: u64 = 1 << 20;
 
 /// The hosts that copy each output of a query, by the attempt that made it.

@@ -79,8 +79,8 @@ impl<H: Host> CopyTree<H> {
         Spot { number, parent: parent.map(|it| (it.host.clone(), it.number)) }
     }
 
-    /// Notes that a host has answered, or that nobody waits for its answer any more. A host that
-    /// has neither begun a copy nor another question leaves.
+    /// Notes that a host has answered, or that nobody waits for its answer any more. The host
+    /// leaves the tree if it has neither begun a copy nor has another open question.
     pub fn answered(&mut self, number: u64, has_begun: bool) {
         if let Some(member) = self.members.iter_mut().find(|it| it.number == number) {
             member.asked = member.asked.saturating_sub(1);

@@ -1,8 +1,8 @@
 //! The locations that a query names, found without parsing its SQL.
 //!
-//! The SQL is parsed in the driver, which could then ask for any location. So a location counts
-//! only if it is one of the query's tables, or stands in quotation marks where its text can have a
-//! table.
+//! The SQL is parsed in the driver, which could then request any location. So a location counts
+//! only if it is one of the query's tables, or stands in quotation marks at a place of the SQL
+//! where a table can stand.
 
 use snowmelt_wire::Drive;
 
@@ -23,6 +23,7 @@ pub(super) struct Locations {
 
 /// The beginnings of locations in buckets.
 const BUCKETS: [&str; 2] = ["s3://", "s3a://"];
+/// The beginnings of locations on HTTP servers.
 const SERVERS: [&str; 2] = ["https://", "http://"];
 
 impl Locations {

@@ -1,8 +1,8 @@
 //! The order of the hosts on which a task may run.
 //!
 //! The first rule is that the tasks of a query are spread by cores: a host gets a second round of
-//! tasks when all others have their first. Within a round a task goes to the host that has most
-//! bytes of what it reads, and otherwise to the one with the least load.
+//! tasks when all others have their first. Within a round a task goes to the host with most bytes
+//! of the outputs that the task reads, and otherwise to the host with the least load.
 
 use std::cmp::Reverse;
 

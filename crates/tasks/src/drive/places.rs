@@ -121,9 +121,8 @@ impl Places {
         }
     }
 
-    /// Ends the attempts of these tasks before `next`, whose outputs are not read any more, neither
-    /// those that exist nor those of attempts that have not ended. Returns the outputs that
-    /// existed.
+    /// Releases the outputs of these tasks, which are not read any more. Attempts before `next`
+    /// that have not ended leave no outputs either. Returns the outputs that existed.
     pub fn release(&self, tasks: &[u32], next: u64) -> Vec<(u64, Place)> {
         let mut known = self.lock();
         let release = |task: &u32| {

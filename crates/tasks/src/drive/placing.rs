@@ -160,7 +160,7 @@ impl Steps for Start<'_, '_> {
             let found = hosts.iter().position(|(name, _)| *name == host);
             let answer = match found.map(|at| hosts.remove(at)) {
                 Some((_, open)) => self.ask_host(open, place).await?,
-                // It was found for it before, and cannot run it any more.
+                // The cluster found this host before, and it cannot run the attempt any more.
                 None => Err(NotTaken::Unfit),
             };
             match (answer, &mut *place) {

@@ -1,7 +1,8 @@
-//! Quoted texts of a query that stand where SQL can have a table.
+//! Finds the quoted texts of a query that stand where SQL can have a table.
 //!
-//! This is not a parser: it recognises punctuation, words and quotations, and which of them a table
-//! can follow. It errs to one side only: it omits no table, and may return a text that is not one.
+//! The search is not a parser: it recognises punctuation, words and quotations, and which of them a
+//! table can follow. It errs to one side only: it omits no table, and may return a text that is not
+//! one.
 
 use std::iter::Peekable;
 use std::str::Chars;
@@ -124,7 +125,8 @@ struct Tokens<'s> {
 }
 
 impl Tokens<'_> {
-    /// Reads the next token, if there is one; `None` where the token cannot be decided.
+    /// Reads the next token, if there is one. The outer `None` means that the token cannot be
+    /// decided.
     fn next(&mut self) -> Option<Option<Token>> {
         loop {
             let prefixed = std::mem::take(&mut self.prefix);

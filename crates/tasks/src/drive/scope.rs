@@ -18,7 +18,8 @@ pub(super) struct Scope {
     /// The folder against which relative locations are read.
     pub folder: PathBuf,
     pub locations: Locations,
-    /// True if the query's sandboxes have a network, because it names a bucket or an HTTP server.
+    /// True if the query's sandboxes have a network, because it names a bucket or an HTTP server,
+    /// or exchanges rows through a bucket.
     pub network: bool,
     pub allowance: Mutex<Allowance>,
     /// The tenant and credentials whose footers of earlier queries the driver may have.

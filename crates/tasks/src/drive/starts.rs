@@ -33,7 +33,7 @@ pub(super) struct Starts<'q> {
     pub cluster: Cluster,
     pub places: Places,
     pub copies: CopyTrees,
-    // None if another query had this name, which cannot be.
+    // `None` if another query had this name, which cannot be.
     pub kept: Option<KeptOutputs>,
     // Whether the user was told that a function does not run on all hosts.
     pub noted: Mutex<bool>,
@@ -146,7 +146,7 @@ impl Starts<'_> {
                 self.cluster.uses(&self.runner.tenant, session.name());
                 Ok(Ok(placed))
             }
-            // One that cannot be reached gets no tasks either, until its next report.
+            // A host that cannot be reached gets no tasks either, until its next report.
             Err(NotPlaced::NoRoom | NotPlaced::Lost) => Ok(Err(NotTaken::NoRoom)),
             Err(NotPlaced::FileMissing(path)) => {
                 tracing::info!(host = %session.name(), path, "a host does not have a file");

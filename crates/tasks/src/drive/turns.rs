@@ -73,7 +73,7 @@ pub(super) struct Waiting {
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     turn: AsyncMutex<()>,
-    // None if no task waits. Held for a count only.
+    // `None` if no task waits. Held for a count only.
     waiting: Mutex<Option<Waiting>>,
     freed: Arc<Notify>,
 }

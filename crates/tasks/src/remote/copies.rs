@@ -50,7 +50,7 @@ type Connect = Box<dyn FnOnce() -> BoxFuture<'static, Result<HostStream, ErrorRe
 #[derive(Debug)]
 pub(crate) struct Copy {
     file: Arc<File>,
-    // Its other end is dropped when the copy is whole, or cannot be made.
+    // The sender is dropped when the copy is whole, or cannot be made.
     state: watch::Receiver<State>,
     _making: AbortOnDropHandle<()>,
 }
@@ -187,8 +187,9 @@ mod tests {
         (0..3 * PIECE + 17).map(|at| (at % 251) as u8).collect()
     }
 
-    /// A host whose connections are answered in the given way. Also returns a function that makes a
-    /// source: of the host's copy with at most a number, or of an output that the host has made.
+    /// Starts a host whose connections are answered in the given way. Returns also a function that
+    /// makes a source: of the host's copy with at most a number, or of an output that the host has
+    /// made.
     async fn host<F: Future<Output = ()> + Send + 'static>(
         serve: impl Fn(HostStream) -> F + Send + 'static,
     ) -> impl Fn(Option<u64>) -> Source {
@@ -208,7 +209,7 @@ mod tests {
         }
     }
 
-    /// A host that serves the outputs that it keeps of the query.
+    /// Starts a host that serves the outputs that it keeps of the query.
     async fn keeper() -> (Arc<OutputStore>, KeptOutputs, impl Fn(Option<u64>) -> Source) {
         let store = Arc::new(OutputStore::default());
         let (kept, served) = (store.keep("q").unwrap(), Arc::clone(&store));

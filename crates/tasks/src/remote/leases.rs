@@ -1,6 +1,6 @@
-//! Control's side of an instance that is leased on another host: one connection, over which the bytes
-//! of the instance's own connection travel in frames. Control's clients are given the end of a local
-//! socket, so that an instance elsewhere is as one here.
+//! Control's side of an instance that is leased on another host: one connection, over which the
+//! bytes of the instance's own connection travel in frames. Control's clients get the end of a
+//! local socket, so they use an instance on another host like one on control's host.
 //!
 //! | who | frame | what |
 //! |---|---|---|
@@ -11,8 +11,9 @@
 //! | control | `End` | returns the instance |
 //! | host | `Return`, [`LeaseEnd`] | the lease is over: the last frame |
 //!
-//! Invariant: the lease is over on the host when the connection is, or control's side of it. The end
-//! of a lease is known once: said by the host, or that its connection broke, or that the host was lost.
+//! Invariant: the lease is over on the host when the connection is, or control's side of it. The
+//! end of a lease becomes known once: the host reports it, or its connection broke, or the host was
+//! lost.
 
 use std::os::unix::net::UnixStream as BlockingStream;
 use std::sync::Arc;
@@ -145,8 +146,8 @@ impl FarInstance {
         ended.ok()?.ok()?.clone()
     }
 
-    /// Returns the instance for the next lease, or gives it up. Returns the end of the lease as the
-    /// host reports it; `None` if the report does not come in time.
+    /// Returns the instance to the host for the next lease, or gives it up. The result is the end
+    /// of the lease as the host reports it; `None` if the report does not come in time.
     pub async fn close(mut self, is_returned: bool) -> Option<LeaseEnd> {
         if let Some(returned) = self.returned.take().filter(|_| is_returned) {
             // The lease may be over already.
@@ -197,7 +198,7 @@ async fn relay(
 ) -> LeaseEnd {
     let (from_client, mut to_client) = near.into_split();
     let broke = {
-        // It is closed with this block.
+        // The connection is closed with this block.
         let mut far = far;
         let (from_host, to_host) = far.split();
         let telling = async {
@@ -206,7 +207,7 @@ async fn relay(
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            // What a host has said before it was lost counts.
+            // An end that a host has reported before it was lost counts.
             biased;
             heard = hear(from_host, &mut to_client) => match heard {
                 Ok(end) => return end,

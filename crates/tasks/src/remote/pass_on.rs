@@ -18,6 +18,7 @@ use super::relay::{copy, wait_for_readers};
 
 /// The smallest buffer of a socket of a stream, in bytes. The kernel gives twice as much.
 const LEAST_BYTES: usize = 16 << 10;
+/// The largest buffer of a socket of a stream, in bytes. The kernel gives twice as much.
 const MAX_BYTES: usize = 128 << 10;
 
 /// The buffers of all streams of one task that sends, in bytes.
@@ -84,6 +85,6 @@ async fn pass_on(
 /// against the protocol, and end the stream too.
 async fn is_closed(mut from: impl AsyncRead + Unpin) {
     let mut byte = [0];
-    // It breaks if it ends with rows that were not read.
+    // The connection breaks if it ends with rows that were not read.
     let _ = from.read(&mut byte).await;
 }

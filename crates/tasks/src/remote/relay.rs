@@ -26,8 +26,8 @@ pub(crate) fn wait_for_readers_within(stream: &HostStream, within: Duration) {
     }
 }
 
-/// Copies until one end closes; then both are closed. All bytes that this end sent before have
-/// arrived by then.
+/// Copies until one end closes; then both are closed. All bytes that the closing end sent before
+/// have arrived by then.
 pub(crate) async fn relay(mut far: HostStream, mut near: UnixStream) {
     let (far_from, far_to) = far.split();
     let (near_from, near_to) = near.split();

@@ -175,17 +175,17 @@ impl Session {
         }
     }
 
-    /// Ends a gang that is over.
+    /// Has the host end its part of a gang that is over.
     pub fn end_gang(&self, gang: u64) {
         self.tell(SessionAsk::EndGang { gang });
     }
 
-    /// Removes the outputs of these attempts, which are not read any more.
+    /// Has the host remove the outputs of these attempts, which are not read any more.
     pub fn release(&self, attempts: Vec<u64>) {
         self.tell(SessionAsk::Release { attempts });
     }
 
-    /// Gives up the start of an attempt for which nobody waits any more.
+    /// Has the host give up the start of an attempt for which nobody waits any more.
     pub(super) fn abandon(&self, attempt: u64) {
         self.tell(SessionAsk::Abandon { attempt });
     }
@@ -264,7 +264,7 @@ async fn serve(
             };
             let Ok(SessionReply { id, answer }) = frame.parse() else { return };
             if let Some(waiting) = shared.lock().remove(&id) {
-                // Who asked may not wait any more.
+                // The caller may not wait any more.
                 let _ = waiting.send(answer);
             }
         }

@@ -1,4 +1,4 @@
-//! The attempts of one query on a host that runs tasks of a control on another one.
+//! The attempts of one query on a host that runs tasks for a control on another host.
 //!
 //! An attempt is started over a connection of its own, and given up over the connection of the
 //! session: the two messages may arrive in any order. Invariant: an attempt that was given up is
