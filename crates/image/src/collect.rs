@@ -73,7 +73,7 @@ pub fn sweep(layout: &Layout) -> Result<bool> {
     left.iter().try_for_each(|(_, path, _)| remove(path, false)).map(|()| true)
 }
 
-/// Whether the layer that a folder produced at its last build still has a cache entry.
+/// Returns whether the layer that a folder produced at its last build still has a cache entry.
 fn is_known(layout: &Layout, source: &Path) -> bool {
     let text = fs::read_to_string(source).unwrap_or_default();
     let Ok(diff_id) = text.parse::<OciDigest>() else { return false };
@@ -81,7 +81,7 @@ fn is_known(layout: &Layout, source: &Path) -> bool {
     sizes.into_iter().any(|log2| LayerCache::path_in(layout, &diff_id, log2).is_file())
 }
 
-/// Hexadecimal digests of the blobs that are referenced.
+/// Returns the hexadecimal digests of the blobs that are referenced.
 fn referenced(layout: &Layout) -> Result<HashSet<String>> {
     let mut named = HashSet::new();
     for (_, manifest) in layout.list()? {

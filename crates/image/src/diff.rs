@@ -130,7 +130,7 @@ async fn blocks(image: &Readable) -> Result<HashMap<BlockDigest, u64>> {
     Ok(found)
 }
 
-/// The tree of an image. The metadata part is small, so it is read as a whole.
+/// Reads the tree of an image. The metadata part is small, so it is read as a whole.
 async fn tree(image: &Readable) -> Result<Tree> {
     let bytes = image.metadata.read(0..image.metadata.raw_size()).await?;
     Ok(erofs::read(&bytes)?.0)

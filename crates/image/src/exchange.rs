@@ -52,7 +52,7 @@ pub async fn find(registry: &Registry, name: &Reference) -> Result<(Descriptor, 
     Ok((manifest, Image::decode(&bytes)?))
 }
 
-/// A block image of a layout folder.
+/// Reads a block image of a layout folder, given the descriptor of its manifest.
 pub fn read(layout: &Layout, manifest: &Descriptor) -> Result<Image> {
     Image::decode(&layout.read_blob(manifest)?)
 }

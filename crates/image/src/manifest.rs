@@ -43,7 +43,7 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    /// A descriptor without annotations.
+    /// Makes a descriptor without annotations.
     pub fn new(media_type: &str, digest: OciDigest, size: u64) -> Self {
         let (media_type, annotations) = (media_type.to_owned(), BTreeMap::new());
         Self { media_type, digest, size, artifact_type: None, annotations }
@@ -128,7 +128,7 @@ impl Image {
         })
     }
 
-    /// All blobs that are split into blocks, the metadata part first.
+    /// Returns all blobs that are split into blocks, the metadata part first.
     pub fn blobs(&self) -> impl Iterator<Item = &BlobSummary> {
         std::iter::once(&self.metadata).chain(&self.layers)
     }

@@ -64,7 +64,7 @@ impl RunConfig {
         Ok(Self { environment, entrypoint, command, working_folder: folder, user })
     }
 
-    /// Program and arguments; empty if the image does not define any.
+    /// Returns the program and its arguments; empty if the image does not define any.
     pub fn words(&self) -> Vec<String> {
         self.entrypoint.iter().chain(&self.command).cloned().collect()
     }

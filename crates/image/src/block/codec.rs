@@ -113,14 +113,14 @@ impl Frame<'_> {
         Err(wrong(format!("a frame holds {} bytes, not {}", bytes.len(), self.raw.len())))
     }
 
-    /// The range of the frame's bytes that is part of `wanted`, a range of the block.
+    /// Returns the range of the frame's bytes that is part of `wanted`, a range of the block.
     fn part(&self, wanted: &Range<usize>) -> Range<usize> {
         let Range { start, end } = self.raw;
         wanted.start.clamp(start, end) - start..wanted.end.clamp(start, end) - start
     }
 }
 
-/// The frames of a verified block of `raw` bytes that overlap `wanted`.
+/// Returns the frames of a verified block of `raw` bytes that overlap `wanted`.
 fn frames<'a>(stored: &'a [u8], raw: usize, wanted: &Range<usize>) -> Result<Vec<Frame<'a>>> {
     let wrong = |reason: String| Error::damaged("a block", reason);
     let (mut rest, mut at, mut found) = (stored, 0, Vec::new());

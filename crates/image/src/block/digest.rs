@@ -17,7 +17,7 @@ use crate::{Error, Result};
 pub struct BlockDigest(pub [u8; 32]);
 
 impl BlockDigest {
-    /// The digest of some bytes.
+    /// Computes the BLAKE3 digest of some bytes.
     pub fn of(bytes: &[u8]) -> Self {
         Self(*blake3::hash(bytes).as_bytes())
     }
@@ -70,7 +70,7 @@ impl From<BlockDigest> for String {
 pub struct OciDigest(String);
 
 impl OciDigest {
-    /// The digest of some bytes.
+    /// Computes the SHA-256 digest of some bytes.
     pub fn of(bytes: &[u8]) -> Self {
         Self::from_hasher(sha2::Sha256::new_with_prefix(bytes))
     }
@@ -79,12 +79,12 @@ impl OciDigest {
         Self(format!("sha256:{:x}", hasher.finalize()))
     }
 
-    /// The text with the prefix `sha256:`.
+    /// Returns the text with the prefix `sha256:`.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The hexadecimal digits without the prefix.
+    /// Returns the hexadecimal digits without the prefix.
     pub fn hex(&self) -> &str {
         &self.0["sha256:".len()..]
     }

@@ -7,7 +7,7 @@
 
 use super::{BlockDigest, BlockEntry, BlockSize};
 
-/// The root of the tree over these blocks.
+/// Computes the root of the tree over these blocks.
 pub fn root(entries: &[BlockEntry], raw_size: u64, block_size: BlockSize) -> BlockDigest {
     let mut level: Vec<BlockDigest> = entries.iter().map(leaf).collect();
     while level.len() > 1 {

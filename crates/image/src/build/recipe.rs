@@ -43,21 +43,22 @@ pub struct Unpacked {
 }
 
 impl Part {
-    /// Unpacked Debian packages, added at the root; see [`super::unpack`]. Links to folders of the
-    /// base are kept, as when a package is installed.
+    /// Makes a part of unpacked Debian packages, which is added at the root; see [`super::unpack`].
+    /// Links to folders of the base are kept, as when a package is installed.
     pub fn packages(folder: &Path) -> Self {
         let shape = Shape { at: EntryPath::default(), stamp: Stamp::Root, implied_folders: true };
         Self { name: layer_name(folder), folder: folder.to_owned(), shape, identity: None }
     }
 
-    /// Code, a model, an unpacked wheel: content that is added at `at`, a path in the image.
+    /// Makes a part of content such as code, a model or an unpacked wheel, which is added at `at`,
+    /// a path in the image.
     pub fn content(folder: &Path, at: &str) -> Result<Self> {
         let at = EntryPath::parse(at.as_bytes())?;
         let shape = Shape { at, stamp: Stamp::Fixed, implied_folders: true };
         Ok(Self { name: layer_name(folder), folder: folder.to_owned(), shape, identity: None })
     }
 
-    /// Like [`Self::content`], for a folder that never changes.
+    /// Makes a part like [`Self::content`], of a folder that never changes.
     pub fn unpacked(unpacked: &Unpacked, at: &str) -> Result<Self> {
         let identity = Some(unpacked.identity.clone());
         Ok(Self { identity, ..Self::content(&unpacked.folder, at)? })
@@ -69,9 +70,9 @@ pub const PACKAGES: &str = "packages";
 /// The folder of a code package that contains the code; it is the last layer.
 pub const CODE: &str = "code";
 
-/// A function's code and its packages as an image without a base (FaaSNet, sections 3.5 and 4.5).
-/// Each wheel is a layer under [`PACKAGES`] that all functions with this wheel share; the code,
-/// under [`CODE`], is the last layer.
+/// Makes the recipe of a function's code and its packages as an image without a base (FaaSNet,
+/// sections 3.5 and 4.5). Each wheel is a layer under [`PACKAGES`] that all functions with this
+/// wheel share; the code, under [`CODE`], is the last layer.
 pub fn function<'a>(code: &Unpacked, wheels: &[Unpacked]) -> Result<Recipe<'a>> {
     let wheel = |wheel: &Unpacked| Part::unpacked(wheel, PACKAGES);
     let mut parts = wheels.iter().map(wheel).collect::<Result<Vec<_>>>()?;

@@ -134,8 +134,9 @@ impl Exports {
         self.images().contains_key(image)
     }
 
-    /// How much of an image is here, if other hosts may read it and anything has been read of it since
-    /// the start of the process: before, which blocks it has is not known.
+    /// Returns how much of an image is on this host. `None` if other hosts may not read the image,
+    /// or if none of it has been read since the start of the process: until then it is not known
+    /// which blocks are here.
     pub fn progress(&self, image: &OciDigest) -> Option<Progress> {
         let exported = self.images().get(image).cloned()?;
         let of = exported.blobs.values().map(|blob| blob.summary().size).sum();
@@ -244,7 +245,7 @@ impl Exports {
     }
 }
 
-/// The outcome of some work, for which a child waits.
+/// Waits for the outcome of some work, and tells the child meanwhile that the work goes on.
 async fn at_work<T>(link: &mut impl Link, work: impl Future<Output = T>) -> io::Result<T> {
     tokio::pin!(work);
     loop {

@@ -168,7 +168,7 @@ impl Peer {
         self.rest(time * (1 << before));
     }
 
-    /// Never asks the host again. Returns true the first time.
+    /// Expels the host, which is never asked again. Returns true the first time.
     pub fn expel(&self) -> bool {
         let before = std::mem::replace(&mut *self.state(), State::Expelled);
         self.idle().clear();

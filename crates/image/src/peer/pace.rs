@@ -111,8 +111,8 @@ impl LinkRate {
     }
 }
 
-/// Whether a parent that sends at `rate` is to be left for another source: it gives less than half
-/// of its share of the link, and the other one is better, or nobody knows.
+/// Returns whether a parent that sends at `rate` is to be left for another source: it gives less
+/// than half of its share of the link, and the other source is better, or its rate is not known.
 pub(super) fn is_slow(rate: f64, share: f64, other: Option<f64>) -> bool {
     rate < share / 2.0 && other.is_none_or(|other| other > rate * BETTER)
 }

@@ -117,8 +117,8 @@ pub(super) fn within(most: Duration) -> Duration {
 }
 
 impl Shared {
-    /// The beginning of a range from the parent of its stripe, or from the other one if that fails;
-    /// `None` if there is no parent that sends it.
+    /// Requests the beginning of a range from the parent of its stripe, or from the other parent if
+    /// that fails; `None` if no parent sends it.
     async fn ask_parent(
         &self,
         route: &Arc<Route>,

@@ -169,8 +169,8 @@ impl Upstreams {
         &self.registry
     }
 
-    /// Whether a parent gives less than half of its share of what the link of this host gives, and
-    /// another source is better, as far as is known.
+    /// Returns whether a parent gives less than half of its share of the rate of this host's link,
+    /// and another source is better, as far as is known.
     pub(super) fn is_slow(&self, route: &Route, peer: &Peer) -> bool {
         let proven = self.patience.proven;
         let Some(rate) = peer.rate(proven) else { return false };

@@ -97,7 +97,7 @@ impl Allowance {
         Ok(())
     }
 
-    /// True if this file may be opened.
+    /// Returns whether a file was listed, so that it may be opened.
     pub(super) fn is_listed(&self, path: &str) -> bool {
         self.listed.contains_key(path)
     }

@@ -43,7 +43,7 @@ impl Locations {
         }
     }
 
-    /// True if the query names this local location, with or without `file://`.
+    /// Returns whether the query names this local location, with or without `file://`.
     pub(super) fn name(&self, location: &str) -> bool {
         let is = |named: &String| named.strip_prefix("file://").unwrap_or(named) == location;
         let in_sql = || match &self.quoted {
@@ -55,8 +55,8 @@ impl Locations {
         named && !location.trim_matches('/').is_empty()
     }
 
-    /// True if the query can name a bucket, as a table or for its exchange, or a file on an HTTP
-    /// server where the operator lists any: only then its driver and workers have a network.
+    /// Returns whether the query can name a bucket, as a table or for its exchange, or a file on an
+    /// HTTP server where the operator lists any: only then its driver and workers have a network.
     pub(super) fn need_network(&self) -> bool {
         let servers = SERVERS.iter().filter(|_| self.http);
         let schemes: Vec<&str> = BUCKETS.iter().chain(servers).copied().collect();

@@ -61,13 +61,13 @@ const LEAST_MEMORY: ByteSize = ByteSize::mib(1536);
 
 /// Receives the progress of a driver. Must not block.
 pub trait DriverReporter: Send + Sync {
-    /// Called when the query is planned.
+    /// Reports that the query is planned.
     fn planned(&self);
-    /// Called with the progress of the tasks.
+    /// Reports the progress of the tasks.
     fn progress(&self, progress: snowmelt_wire::RunProgress);
-    /// Called when all tasks are done and their results are merged.
+    /// Reports that all tasks are done and their results are merged.
     fn merging(&self);
-    /// Called with a text that the user should know.
+    /// Reports a text that the user should know.
     fn note(&self, text: &str);
 }
 
