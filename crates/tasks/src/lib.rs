@@ -17,6 +17,7 @@ mod footers;
 mod gang_room;
 mod limits;
 mod nameless;
+pub mod peers;
 mod query_room;
 mod read_rules;
 pub mod relayed;

@@ -25,8 +25,8 @@ use tracing::Span;
 
 use crate::bound::{Bound, UdfBinding};
 use crate::limits::WorkerLimits;
+use crate::peers::Peers;
 use crate::query_room::{Kept, Place, QueryRoom, TaskRoom};
-use crate::remote::peers::Peers;
 use crate::runner_errors::{lost, no_output, not_started, worker_ended};
 use crate::task_host::TaskHost;
 use crate::times::{END_KNOWN_TIMEOUT, END_REPORT_TIMEOUT};

@@ -9,9 +9,9 @@ use snowmelt_wire::HttpSource;
 
 use crate::footers::FooterStore;
 use crate::nameless::nameless;
+use crate::peers::outputs::OutputStore;
+use crate::peers::stream_ends::StreamStore;
 use crate::read_rules::ReadRules;
-use crate::remote::outputs::OutputStore;
-use crate::remote::stream_ends::StreamStore;
 
 /// A node on which tasks of queries run. Cheap to clone. There is one host for each node, whose
 /// clones share what queries keep on it.

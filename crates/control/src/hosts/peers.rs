@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use async_trait::async_trait;
 use snowmelt_rpc::HostStream;
-use snowmelt_tasks::remote::peers::Peer;
+use snowmelt_tasks::peers::Peer;
 use snowmelt_types::{ErrorReport, HostName};
 
 use super::Host;

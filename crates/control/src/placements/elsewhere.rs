@@ -8,8 +8,8 @@ use std::time::Duration;
 use snowmelt_node::LOAD_LIMIT;
 use snowmelt_schedule::Call;
 use snowmelt_tasks::agent::api::{FunctionCall, FunctionEnd, PrepareFunction};
+use snowmelt_tasks::peers::Peer;
 use snowmelt_tasks::remote::leases::{FarInstance, FarLease, NotLeased};
-use snowmelt_tasks::remote::peers::Peer;
 use snowmelt_types::{Code, ErrorReport};
 
 use super::prepared::Cell;

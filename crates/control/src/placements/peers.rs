@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use snowmelt_node::TreePlace;
 use snowmelt_schedule::Task;
-use snowmelt_tasks::remote::peers::{Peer, Peers, TaskNeeds, TaskPlace};
+use snowmelt_tasks::peers::{Peer, Peers, TaskNeeds, TaskPlace};
 use snowmelt_types::{ByteSize, CpuMillis, HostName, Tenant};
 
 use super::Placements;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use snowmelt_schedule::{Task, Ticket, Wish};
-use snowmelt_tasks::remote::peers::{TaskPlace, TaskWish};
+use snowmelt_tasks::peers::{TaskPlace, TaskWish};
 use snowmelt_types::HostName;
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;

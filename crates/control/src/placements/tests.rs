@@ -5,7 +5,7 @@ use snowmelt_api::{HostJoin, HostState};
 use snowmelt_rpc::Token;
 use snowmelt_schedule::{Gang, GangRoom, Task};
 use snowmelt_tasks::agent::Agent;
-use snowmelt_tasks::remote::peers::{TaskPlace, TaskWish};
+use snowmelt_tasks::peers::{TaskPlace, TaskWish};
 use snowmelt_types::ByteSize;
 
 use super::*;

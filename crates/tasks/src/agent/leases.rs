@@ -21,9 +21,9 @@ use snowmelt_wire::{
 use tokio::runtime::Handle;
 
 use super::Agent;
+use crate::peers::relay::wait_for_readers_within;
 use crate::relayed::{Said, relay, tell};
 use crate::remote::leases::{InstanceLeased, LEASES, LeaseEnd, LeaseInstance, READ_TIMEOUT};
-use crate::remote::relay::wait_for_readers_within;
 use crate::remote::routes::take;
 
 /// The interval at which the agent checks whether control has closed its side of a connection.

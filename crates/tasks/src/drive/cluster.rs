@@ -14,8 +14,8 @@ use super::placement::{self, Candidate};
 use super::places::{Input, Place};
 use super::sent_files::SentFiles;
 use crate::bound::{UdfBinding, UdfImage};
-use crate::remote::messages::{ImagePart, OpenQuery, UdfPart};
-use crate::remote::peers::{Peer, Peers, TaskPlace};
+use crate::peers::messages::{ImagePart, OpenQuery, UdfPart};
+use crate::peers::{Peer, Peers, TaskPlace};
 use crate::remote::session::{NotOpened, Session};
 use crate::runner::QueryRunner;
 

@@ -15,9 +15,9 @@ use snowmelt_types::HostName;
 
 use super::copy_tree::{CHILDREN, CopyTree, Host, Spot};
 use super::places::{Input, Place};
-use crate::remote::copies::{Copy, Source};
-use crate::remote::messages::OUTPUTS;
-use crate::remote::outputs::Outputs;
+use crate::peers::copies::{Copy, Source};
+use crate::peers::messages::OUTPUTS;
+use crate::peers::outputs::Outputs;
 use crate::remote::session::Session;
 use crate::runner::QueryRunner;
 

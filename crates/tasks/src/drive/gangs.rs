@@ -22,11 +22,11 @@ use super::cluster::Counted;
 use super::scope::refused;
 use super::slots::{Host, Slot, Slots, Without};
 use super::starts::Starts;
+use crate::peers::messages::{At, GangPart, NotConnected, PartReserved, STREAMS};
+use crate::peers::stream_ends::Streams;
 use crate::query_room::TaskRoom;
 use crate::remote::gang_part::GangParts;
-use crate::remote::messages::{At, GangPart, NotConnected, PartReserved, STREAMS};
 use crate::remote::session::Session;
-use crate::remote::stream_ends::Streams;
 use crate::remote::streams;
 use crate::runner::QueryRunner;
 

@@ -10,10 +10,10 @@ use snowmelt_wire::{Failed, HostOutputs};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::places::{Input, Place};
+use crate::peers::messages::ReadOutputs;
+use crate::peers::opened::ReadError;
+use crate::peers::outputs::Outputs;
 use crate::remote::grants::gone;
-use crate::remote::messages::ReadOutputs;
-use crate::remote::opened::ReadError;
-use crate::remote::outputs::Outputs;
 use crate::remote::session::Session;
 
 /// The inputs of a task on other hosts, by host.
@@ -124,8 +124,8 @@ pub(super) fn by_host(inputs: &[Input]) -> ByHost {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::peers::messages::SessionAsk;
     use crate::remote::fake::{asked, opened};
-    use crate::remote::messages::SessionAsk;
     use crate::remote::starting::tests::placed;
 
     #[tokio::test]

@@ -78,9 +78,9 @@ mod tests {
 
     use super::super::opening::Opened;
     use super::*;
+    use crate::peers::Peer;
+    use crate::peers::messages::{SessionAnswer, SessionAsk, SessionReply, SessionRequest};
     use crate::remote::fake::{FakePeer, FakePeers, heard, open, order, say};
-    use crate::remote::messages::{SessionAnswer, SessionAsk, SessionReply, SessionRequest};
-    use crate::remote::peers::Peer;
 
     /// Checks that a session is open for as long as the bytes of its host arrive undamaged.
     #[tokio::test]

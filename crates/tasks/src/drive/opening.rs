@@ -106,8 +106,8 @@ mod tests {
     use tokio::io::AsyncWriteExt;
 
     use super::*;
+    use crate::peers::messages::SESSION;
     use crate::remote::fake::{FakePeer, connection, open, order};
-    use crate::remote::messages::SESSION;
 
     const NONE: Duration = Duration::ZERO;
 

@@ -15,8 +15,8 @@ use super::cluster::{Choice, Counted};
 use super::opening::Opened;
 use super::starts::{Asked, Begun, NotTaken, Starts};
 use super::turns::{Found, Steps, Waiting};
+use crate::peers::{TaskPlace, TaskWish};
 use crate::query_room::TaskRoom;
-use crate::remote::peers::{TaskPlace, TaskWish};
 use crate::remote::session::Session;
 use crate::remote::starting::Placed;
 

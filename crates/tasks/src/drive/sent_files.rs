@@ -16,8 +16,8 @@ use snowmelt_node::{Node, SharedFile, file_tree};
 use snowmelt_types::{HostName, Tenant};
 use tokio::sync::OnceCell;
 
-use crate::remote::messages::OpenQuery;
-use crate::remote::peers::Peers;
+use crate::peers::Peers;
+use crate::peers::messages::OpenQuery;
 
 /// The files of all functions of one query.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use snowmelt_wire::{GangAsk, GangTask};
 use super::cluster::{Choice, Cluster, Counted};
 use super::opening::Opened;
 use super::starts::Starts;
-use crate::remote::messages::{At, GangLinks, GangPart, ReceiversAt};
+use crate::peers::messages::{At, GangLinks, GangPart, ReceiversAt};
 use crate::remote::pass_on::buffer_bytes;
 use crate::remote::session::Session;
 

@@ -16,13 +16,13 @@ use super::inputs;
 use super::loss::explain;
 use super::places::{Input, Place, Places};
 use super::scope::Scope;
+use crate::peers::TaskNeeds;
+use crate::peers::messages::{At, Copied, InputAt, ParentCopy, StartTask};
+use crate::peers::outputs::KeptOutputs;
+use crate::peers::stream_ends::Streams;
 use crate::query_room::TaskRoom;
-use crate::remote::messages::{At, Copied, InputAt, ParentCopy, StartTask};
-use crate::remote::outputs::KeptOutputs;
-use crate::remote::peers::TaskNeeds;
 use crate::remote::session::Session;
 use crate::remote::starting::{NotPlaced, NotStarted, Placed, Relayed, place};
-use crate::remote::stream_ends::Streams;
 use crate::runner::{QueryRunner, Started};
 
 /// The context that all starts of a query share.

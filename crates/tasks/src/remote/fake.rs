@@ -15,9 +15,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use super::messages::{OpenQuery, QueryOpened, SESSION, SessionAsk, SessionRequest};
-use super::peers::{Peer, Peers, TaskNeeds, TaskPlace};
 use super::session::Session;
+use crate::peers::messages::{OpenQuery, QueryOpened, SESSION, SessionAsk, SessionRequest};
+use crate::peers::{Peer, Peers, TaskNeeds, TaskPlace};
 
 /// A host whose connections the test serves.
 #[derive(Debug)]

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use snowmelt_wire::{GangTask, TaskAsk};
 
-use super::messages::GangPart;
-use super::stream_ends::{KeptEnds, StreamEnds, StreamStore, Streams};
+use crate::peers::messages::GangPart;
+use crate::peers::stream_ends::{KeptEnds, StreamEnds, StreamStore, Streams};
 use crate::query_room::TaskRoom;
 use crate::runner::QueryRunner;
 use crate::task_room::Needs;

@@ -26,15 +26,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::gang_part::GangParts;
 use super::grants::{Granting, Missing, decline_copies, open_copy};
-use super::messages::{
+use super::streams;
+use super::tasks::Tasks;
+use crate::peers::messages::{
     At, GangLinks, GangPart, ImagePart, OpenQuery, PartReserved, QueryOpened, STREAMS,
     SessionAnswer, SessionAsk, SessionReply, SessionRequest, StartTask, TaskEnd, TaskPlaced,
     TaskStarted, UdfPart,
 };
-use super::outputs::KeptOutputs;
-use super::relay::{relay, wait_for_readers};
-use super::streams;
-use super::tasks::Tasks;
+use crate::peers::outputs::KeptOutputs;
+use crate::peers::relay::{relay, wait_for_readers};
 use crate::runner::{QueryRunner, Started};
 use crate::{TaskHost, UdfBinding, WorkerLimits};
 

@@ -32,8 +32,8 @@ use tokio::net::UnixStream;
 use tokio::sync::{oneshot, watch};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::peers::Peer;
-use super::relay::wait_for_readers_within;
+use crate::peers::Peer;
+use crate::peers::relay::wait_for_readers_within;
 use crate::relayed::{answer, forward, send};
 
 /// The path of the request that leases an instance on another host.

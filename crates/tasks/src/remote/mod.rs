@@ -16,23 +16,16 @@
 //! Invariant: a host ends the tasks of a query, and removes their outputs, when the connection of
 //! its session ends, for whatever reason.
 
-pub(crate) mod copies;
 #[cfg(test)]
 pub(crate) mod fake;
 pub(crate) mod gang_part;
 pub(crate) mod grants;
 pub(crate) mod hosted;
 pub mod leases;
-pub(crate) mod messages;
-pub(crate) mod opened;
-pub(crate) mod outputs;
 pub(crate) mod pass_on;
-pub mod peers;
 pub(crate) mod reading;
-pub(crate) mod relay;
 pub mod routes;
 pub(crate) mod session;
 pub(crate) mod starting;
-pub(crate) mod stream_ends;
 pub(crate) mod streams;
 mod tasks;

@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
 
-use super::relay::{copy, wait_for_readers};
+use crate::peers::relay::{copy, wait_for_readers};
 
 /// The smallest buffer of a socket of a stream, in bytes. The kernel gives twice as much.
 const LEAST_BYTES: usize = 16 << 10;

@@ -1,4 +1,4 @@
-//! Serves ranges of outputs to a task on another host, which [`super::opened`] has opened there.
+//! Serves ranges of outputs to a task on another host, which [`crate::peers::opened`] has opened there.
 //!
 //! [`snowmelt_wire::HostOutputs`] has the protocol. Invariant: the reader is the worker itself,
 //! which has read untrusted bytes: it can read the outputs that its host named when it opened the
@@ -12,10 +12,10 @@ use snowmelt_rpc::HostStream;
 use snowmelt_wire::{Frame, Kind, READ_BYTES, ReadRange, read_frame_within, write_frame};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::messages::{OutputsOpened, ReadOutputs};
-use super::opened::MAX_NAMES;
-use super::outputs::{Output, OutputStore, Outputs};
-use super::relay::wait_for_readers;
+use crate::peers::messages::{OutputsOpened, ReadOutputs};
+use crate::peers::opened::MAX_NAMES;
+use crate::peers::outputs::{Output, OutputStore, Outputs};
+use crate::peers::relay::wait_for_readers;
 
 /// The bytes that are read at a time.
 const STEP: usize = 256 << 10;
@@ -129,8 +129,8 @@ mod tests {
     use snowmelt_wire::MAX_READ_BYTES;
     use tokio::net::{TcpListener, TcpStream, UnixStream};
 
-    use super::super::opened::{ReadError, open};
     use super::*;
+    use crate::peers::opened::{ReadError, open};
 
     /// Returns a connection whose other end is served from a store with one output.
     async fn served(asked: &ReadOutputs) -> Result<UnixStream, ReadError> {

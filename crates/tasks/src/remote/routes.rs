@@ -11,8 +11,8 @@ use snowmelt_rpc::{HostStream, Problem, Token, admit};
 use tokio::runtime::Handle;
 
 use super::hosted::Hosted;
-use super::messages::{OUTPUTS, SESSION, STREAMS, TASKS};
 use super::{reading, streams};
+use crate::peers::messages::{OUTPUTS, SESSION, STREAMS, TASKS};
 use crate::task_host::TaskHost;
 
 #[derive(Clone)]

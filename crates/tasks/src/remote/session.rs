@@ -19,12 +19,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::messages::{
+use crate::peers::Peer;
+use crate::peers::messages::{
     GangLinks, GangPart, NotConnected, OUTPUTS, OpenQuery, PartReserved, QueryOpened, ReadOutputs,
     SESSION, SessionAnswer, SessionAsk, SessionReply, SessionRequest, TaskEnd,
 };
-use super::opened::{self, ReadError};
-use super::peers::Peer;
+use crate::peers::opened::{self, ReadError};
 
 /// How long a host may take to answer whether it is there.
 const PONG_TIMEOUT: Duration = Duration::from_secs(5);

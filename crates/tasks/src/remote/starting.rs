@@ -14,9 +14,9 @@ use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::messages::{StartTask, TASKS, TaskPlaced, TaskStarted};
-use super::relay::relay;
 use super::session::{Session, answer};
+use crate::peers::messages::{StartTask, TASKS, TaskPlaced, TaskStarted};
+use crate::peers::relay::relay;
 
 /// The reason why a host did not take an attempt.
 #[derive(Debug)]
@@ -176,8 +176,8 @@ pub(crate) mod tests {
     use tokio::io::AsyncReadExt;
 
     use super::*;
+    use crate::peers::messages::SessionAsk;
     use crate::remote::fake::{Connections, asked, connection, heard, opened, say};
-    use crate::remote::messages::SessionAsk;
 
     fn task(attempt: u64) -> StartTask {
         let ask = TaskAsk {

@@ -9,9 +9,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
-use crate::remote::messages::ReceiversAt;
+use crate::peers::messages::ReceiversAt;
+use crate::peers::stream_ends::KeptEnds;
 use crate::remote::pass_on::buffer_bytes;
-use crate::remote::stream_ends::KeptEnds;
 
 const GANG: u64 = 3;
 

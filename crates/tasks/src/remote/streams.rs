@@ -18,9 +18,9 @@ use snowmelt_types::{Code, ErrorReport, HostName, Report};
 use snowmelt_wire::{Error as WireError, Frame, Kind, read_frame_within, write_frame};
 use tokio::net::UnixStream;
 
-use super::messages::{At, GangLinks, NotConnected, OpenStream, StreamOpened};
 use super::pass_on::{bounded, inward, outward, prepare_to_receive, prepare_to_send};
-use super::stream_ends::{StreamEnds, StreamStore};
+use crate::peers::messages::{At, GangLinks, NotConnected, OpenStream, StreamOpened};
+use crate::peers::stream_ends::{StreamEnds, StreamStore};
 
 /// How long the other host may take to open a stream: it only looks the task up.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);

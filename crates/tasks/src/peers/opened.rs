@@ -1,4 +1,4 @@
-//! Opens outputs on other hosts, which [`super::reading`] serves there.
+//! Opens outputs on other hosts, which [`crate::remote::reading`] serves there.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdStream;

@@ -1,5 +1,21 @@
-//! Traits for the other hosts of a cluster, as far as the tasks of queries need them. Control, which
-//! knows the hosts, implements these traits.
+//! The other hosts of a cluster, as the tasks of queries see them: traits that control implements,
+//! which knows the hosts, and what hosts say and send to each other.
+//!
+//! | member | job |
+//! |---|---|
+//! | `messages` | what control and the agent of another host say to each other |
+//! | `opened` | outputs that are opened on other hosts |
+//! | `relay` | bytes between two connections |
+//! | `outputs` | outputs that this host keeps for the tasks that read them |
+//! | `copies` | copies of outputs of other hosts |
+//! | `stream_ends` | ends of streams for tasks that have not started |
+
+pub(crate) mod copies;
+pub(crate) mod messages;
+pub(crate) mod opened;
+pub(crate) mod outputs;
+pub(crate) mod relay;
+pub(crate) mod stream_ends;
 
 use std::fmt::Debug;
 use std::net::SocketAddr;

@@ -177,11 +177,11 @@ mod tests {
     use snowmelt_wire::READ_BYTES;
     use tokio::net::{TcpListener, TcpStream};
 
-    use super::super::reading;
     use super::*;
+    use crate::peers::messages::OutputsOpened;
+    use crate::peers::outputs::{KeptOutputs, OutputStore};
     use crate::remote::fake::{heard, say};
-    use crate::remote::messages::OutputsOpened;
-    use crate::remote::outputs::{KeptOutputs, OutputStore};
+    use crate::remote::reading;
 
     fn content() -> Vec<u8> {
         (0..3 * PIECE + 17).map(|at| (at % 251) as u8).collect()
