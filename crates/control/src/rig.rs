@@ -212,7 +212,8 @@ pub(crate) fn on_another_host_behind(
             report();
         }
     });
-    tokio::spawn(listen::serve(listener, agent::router(far, token), over.clone()));
+    let router = agent::router(far, TaskHost::new(node.clone()), token);
+    tokio::spawn(listen::serve(listener, router, over.clone()));
     let placements = placements(&node, &hosts);
     placements.take_reports();
     let logs = Logs::new(std::env::temp_dir().join("no-logs"));

@@ -16,7 +16,7 @@ use super::relay::relay;
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The most bytes of the first message.
-pub(super) const MAX_NAMES: u32 = 1 << 20;
+pub(crate) const MAX_NAMES: u32 = 1 << 20;
 
 /// The reason why outputs cannot be read.
 #[derive(Debug)]

@@ -41,7 +41,7 @@ pub(crate) async fn relay(mut far: HostStream, mut near: UnixStream) {
 }
 
 /// Copies until the end of `from`, at most `step` bytes at a time.
-pub(super) async fn copy(
+pub(crate) async fn copy(
     from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     step: usize,
