@@ -17,7 +17,7 @@ mod serve;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use snowmelt_api::HostFacts;
 use snowmelt_ledger::Use;
@@ -31,6 +31,9 @@ use functions::Functions;
 use part::Part;
 
 pub use serve::router;
+
+/// The time between two looks at the place of a part that is to be opened again.
+const TAKE_AGAIN_PAUSE: Duration = Duration::from_millis(50);
 
 /// The agent of a host, with all jobs that run there. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -132,9 +135,9 @@ impl Agent {
     /// A part of the same job that is not called ends first: when control is restarted, it starts
     /// the jobs again that were not called before.
     pub async fn open(&self, order: JobPart) -> Result<PartOpen, ErrorReport> {
-        drop(self.inner.take(&order.job));
-        let place = Place::take(&self.inner, &order.job)?;
-        let (job, patience) = (order.job.clone(), Duration::from_millis(order.start_within_ms));
+        let patience = Duration::from_millis(order.start_within_ms);
+        let place = Place::take_again(&self.inner, &order.job, patience).await?;
+        let job = order.job.clone();
         let number = self.inner.opened.fetch_add(1, Ordering::Relaxed);
         let (mut part, open) = Part::open(&self.inner.node, order).await?;
         part.number = number;
@@ -255,6 +258,10 @@ impl Inner {
         }
     }
 
+    fn is_opening(&self, job: &JobId) -> bool {
+        matches!(self.parts().get(job), Some(Stage::Opening))
+    }
+
     fn take(&self, job: &JobId) -> Option<Part> {
         self.take_if(job, |_| true)
     }
@@ -300,6 +307,26 @@ impl<'a> Place<'a> {
         }
         parts.insert(job.clone(), Stage::Opening);
         Ok(Self { inner, job: job.clone() })
+    }
+
+    /// Ends a part of the job that is not called, and takes its place. A request of an earlier
+    /// control may still hold the part: a lost connection is noticed late, and code loads for
+    /// seconds. The place is waited for, for as long as the start may take.
+    async fn take_again(
+        inner: &'a Inner,
+        job: &JobId,
+        patience: Duration,
+    ) -> Result<Self, ErrorReport> {
+        let deadline = Instant::now() + patience;
+        loop {
+            drop(inner.take(job));
+            match Self::take(inner, job) {
+                Err(_) if inner.is_opening(job) && Instant::now() < deadline => {
+                    tokio::time::sleep(TAKE_AGAIN_PAUSE).await;
+                }
+                taken => return taken,
+            }
+        }
     }
 
     fn fill(self, part: Part) {

@@ -59,6 +59,31 @@ fn a_part_that_is_opened_again_replaces_the_one_that_was_not_called() {
     });
 }
 
+/// The request of an earlier control still loads the code: its connection was lost, which this host
+/// has not noticed.
+#[test]
+fn a_part_that_still_loads_for_an_earlier_control_is_replaced_once_it_has_loaded() {
+    with_node(PLENTY, async |rig| {
+        let (agent, job) = (Agent::new(rig.node.clone(), None), JobId::new());
+        let text = "import time\ntime.sleep(1)\ndef handler(event): return event".to_owned();
+        let mut slow = part(&job, LIMIT);
+        slow.function.code = SourceCode::Source { file: "handler.py".into(), text };
+        agent.open(slow).await.unwrap();
+        let again = agent.open(part(&job, LIMIT));
+        let (loaded, opened) = tokio::join!(agent.ready(&job, LIMIT), again);
+        loaded.unwrap();
+        opened.unwrap();
+        assert_eq!(rig.node.figures().busy, 1);
+        agent.ready(&job, LIMIT).await.unwrap();
+        // One that is called stays.
+        let calls = r#"{"events": [1], "timeout_ms": 60000, "lease_ms": 60000}"#;
+        agent.call(&job, serde_json::from_str(calls).unwrap()).unwrap();
+        let refused = agent.open(part(&job, LIMIT)).await.unwrap_err();
+        assert!(refused.message.contains("has a part here already"), "{}", refused.message);
+        agent.close(&job);
+    });
+}
+
 #[test]
 fn the_first_task_asks_for_the_instances_of_all() {
     with_node(PLENTY, async |rig| {
