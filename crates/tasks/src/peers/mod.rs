@@ -1,5 +1,5 @@
-//! The other hosts of a cluster, as the tasks of queries see them: traits that control implements,
-//! which knows the hosts, and what hosts say and send to each other.
+//! Hosts of a cluster beside this one, as the tasks of queries see them: traits that control
+//! implements, which knows the hosts, and what hosts say and send to each other.
 //!
 //! | member | job |
 //! |---|---|
