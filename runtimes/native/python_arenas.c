@@ -13,11 +13,11 @@
 #define HUGE_PAGE (2ul << 20)
 #define ARENA (1ul << 20)
 #define RESERVED (64ul << 30)
-#define MOST_FREE 4096
+#define MAX_FREE 4096
 
 static struct {
 	char *start, *next, *end;
-	char *free[MOST_FREE];
+	char *free[MAX_FREE];
 	int free_count;
 } arenas;
 
@@ -62,7 +62,7 @@ void snowmelt_arena_free(void *context, void *address, unsigned long size)
 		return;
 	}
 	SYS(madvise, address, size, MADV_DONTNEED);
-	if (arenas.free_count < MOST_FREE)
+	if (arenas.free_count < MAX_FREE)
 		arenas.free[arenas.free_count++] = arena;
 }
 

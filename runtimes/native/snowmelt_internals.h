@@ -77,9 +77,9 @@ typedef unsigned long long u64;
 #define ZYGOTE_CAPABILITIES 0x2400c0
 #define FUNCTION_ID 0x3e8
 #define FUNCTION_UMASK 0x12
-#define MOST_FDS 0x10
-#define MOST_ROOTS 0x20
-#define MOST_CHILDREN 0x4000
+#define MAX_FDS 0x10
+#define MAX_ROOTS 0x20
+#define MAX_CHILDREN 0x4000
 #define LONGEST_PACKET 0x30000
 #define LANDLOCK_NEWEST 0x6
 #define LANDLOCK_DENIED_IN_WRITABLE 0x8840

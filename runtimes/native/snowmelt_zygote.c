@@ -29,10 +29,10 @@ struct child {
 
 static struct {
 	int control, signals, proc, pid_namespace, landlock;
-	int roots[MOST_ROOTS]; /* mount namespaces; 0 if unused */
+	int roots[MAX_ROOTS]; /* mount namespaces; 0 if unused */
 	u64 mask;	       /* signals that were blocked at the start */
 	int children;	       /* used length of the table */
-	struct child table[MOST_CHILDREN];
+	struct child table[MAX_CHILDREN];
 } zygote;
 
 static char packet[LONGEST_PACKET];
@@ -62,7 +62,7 @@ struct waiting {
 struct ancillary {
 	unsigned long length;
 	int level, type;
-	int fds[MOST_FDS];
+	int fds[MAX_FDS];
 };
 
 struct filter {
@@ -317,7 +317,7 @@ static void wait_for_go(int sync)
  * closed. */
 static void set_up(int sync, int is_zygote)
 {
-	int fds[MOST_FDS], count;
+	int fds[MAX_FDS], count;
 	struct setup *setup = (struct setup *)packet;
 	long length = check(sync, "receive the set-up", receive(sync, packet, LONGEST_PACKET, fds, &count));
 	if (length < (long)sizeof(*setup) || count < 2 ||
@@ -495,7 +495,7 @@ static long add_child(int pid, u64 token)
 	int index = 0;
 	while (index < zygote.children && zygote.table[index].pid)
 		index++;
-	if (index == MOST_CHILDREN)
+	if (index == MAX_CHILDREN)
 		return -EAGAIN;
 	if (index == zygote.children)
 		zygote.children++;
@@ -532,7 +532,7 @@ static long make_child(const struct order *what, const int *fds, int count,
 		       const struct snowmelt_hooks *hooks, struct snowmelt_order *order)
 {
 	int is_zygote = what->kind == SNOWMELT_ZYGOTE, pair[2] = {-1, -1};
-	if (count < 1 + (what->fresh != 0) + (what->network != 0) || what->root >= MOST_ROOTS)
+	if (count < 1 + (what->fresh != 0) + (what->network != 0) || what->root >= MAX_ROOTS)
 		return -EPROTO;
 	long result = is_zygote ? SYS(socketpair, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair)
 		      : what->fresh ? keep_root(what->root, fds[1]) : 0;
@@ -583,7 +583,7 @@ static int handle_order(const struct snowmelt_hooks *hooks, struct snowmelt_orde
 		enum snowmelt_kind *kind)
 {
 	struct order what;
-	int fds[MOST_FDS], count;
+	int fds[MAX_FDS], count;
 	long length = receive(zygote.control, &what, sizeof(what), fds, &count);
 	if (length == -EINTR)
 		return 0;
@@ -607,7 +607,7 @@ static void initialise(int control)
 	u64 limits[LIMIT_SIZE / sizeof(u64)], child = 1ull << (SIGCHLD - 1);
 	zygote.control = control;
 	zygote.children = 0;
-	for (int i = 0; i < MOST_ROOTS; i++)
+	for (int i = 0; i < MAX_ROOTS; i++)
 		zygote.roots[i] = 0;
 	zygote.proc = (int)SYS(openat, AT_FDCWD, "/proc", O_PATH | O_CLOEXEC, 0);
 	zygote.pid_namespace = (int)SYS(openat, zygote.proc, "self/ns/pid", O_CLOEXEC, 0);
