@@ -147,7 +147,7 @@ impl Leases {
     /// Serves one lease over the connection of a request, once the connection has left HTTP.
     ///
     /// # Errors
-    /// There are as many leases as there may be.
+    /// Refuses a lease above the most that there may be.
     pub fn relay(
         self: &Arc<Self>,
         incoming: Incoming,

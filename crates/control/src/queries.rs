@@ -149,8 +149,9 @@ impl Queries {
     async fn clean(&self, tenant: &Tenant, request: QueryRequest, folder: String) {
         let Ok(memory) = self.memory(request.options.memory) else { return };
         let limits = WorkerLimits { memory, cpu: CpuMillis(1000) };
-        let (host, tenant, now) = (self.host.clone(), tenant.clone(), Instant::now());
-        let runner = QueryRunner::new(host, folder.clone(), tenant, now, limits, []);
+        let host = self.host.clone();
+        let runner =
+            QueryRunner::new(host, folder.clone(), tenant.clone(), Instant::now(), limits, []);
         let locations = request.options.exchange.locations;
         let clean = Clean { locations, folder, aws: request.aws };
         if let Err(report) = snowmelt_tasks::clean(&runner, &clean, memory).await {
@@ -185,8 +186,8 @@ impl Queries {
             hosts: u32::try_from(hosts.len()).unwrap_or(u32::MAX),
             ..drive(request, name.clone(), &udfs, workers, accepted)
         };
-        let (host, own) = (self.host.clone(), tenant.clone());
-        let runner = QueryRunner::new(host, name, own, accepted, limits, udfs.bindings);
+        let host = self.host.clone();
+        let runner = QueryRunner::new(host, name, tenant.clone(), accepted, limits, udfs.bindings);
         let runner = Arc::new(match self.peers.are_several() {
             false => runner,
             true => runner.on_hosts(Arc::new(self.peers.of_query(is_alone))),

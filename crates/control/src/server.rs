@@ -80,7 +80,7 @@ pub struct Settings {
     pub total: snowmelt_sandbox::Total,
     /// An instance of a function reserves this part of its memory limit (1/N).
     pub overcommit: u32,
-    /// Where calls of deployed functions run, and for how long hosts keep them.
+    /// The rules of where calls of deployed functions run, and for how long hosts keep them.
     pub placing: Placing,
     /// The program that starts and ends hosts; absent: none does.
     pub provider: Option<HostProgram>,

@@ -24,6 +24,7 @@ pub mod relayed;
 pub mod remote;
 mod runner;
 mod runner_errors;
+mod stored_code;
 mod task_host;
 mod task_room;
 mod times;

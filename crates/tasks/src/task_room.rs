@@ -88,7 +88,8 @@ impl QueryRunner {
 
     /// Waits until the query has room for its driver and one task, and leases the driver.
     pub(crate) async fn admit(&self, spec: &WorkerSpec) -> Result<WorkerLease> {
-        let (asked, account) = (Instant::now(), self.host.node.account());
+        let asked = Instant::now();
+        let account = self.host.node.account();
         let beside = self.task_amount(self.names()) + self.udf_amount(self.names());
         let ask = |amount| account.ask(&self.tenant, Use::Driver, amount);
         if let Some(idle) = self.host.node.idle_worker(spec, asked) {

@@ -35,7 +35,8 @@ impl UdfRegistry {
         }
         let definition = {
             // Its room is free before the code of the function is loaded, which needs other room.
-            let (host, name) = (self.catalog.host.clone(), "definition".to_owned());
+            let host = self.catalog.host.clone();
+            let name = "definition".to_owned();
             let runner = QueryRunner::new(host, name, tenant.clone(), Instant::now(), NO_TASK, []);
             snowmelt_tasks::definition(&runner, &request.sql, threads).await?
         };

@@ -65,7 +65,7 @@ impl Agent {
     /// Serves the lease of an instance.
     ///
     /// # Errors
-    /// There is no instance. A connection that breaks later is no such error.
+    /// Fails if there is no instance. A connection that breaks later is no such error.
     async fn lease_function(
         &self,
         function: &Digest,

@@ -30,6 +30,8 @@ use called::Called;
 use functions::Functions;
 use part::Part;
 
+use crate::stored_code::stored_code;
+
 pub use serve::router;
 
 /// The time between two looks at the place of a part that is to be opened again.
@@ -107,10 +109,7 @@ impl Agent {
         let Some(code) = code else {
             return Ok(CodePresence { there: self.inner.node.has_code(&digest) });
         };
-        let node = self.inner.node.clone();
-        let stored = tokio::task::spawn_blocking(move || node.store(&code)).await;
-        let stored = stored.map_err(|error| ErrorReport::new(Code::INTERNAL, error.to_string()))?;
-        let stored = stored.map_err(|error| error.report())?;
+        let stored = stored_code(&self.inner.node, code).await?;
         if stored != digest {
             let message = format!("files of {digest} were announced, and those of {stored} came");
             return Err(ErrorReport::new(Code::PROTOCOL, message));

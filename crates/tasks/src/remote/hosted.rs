@@ -36,6 +36,7 @@ use crate::peers::messages::{
 use crate::peers::outputs::KeptOutputs;
 use crate::peers::relay::{relay, wait_for_readers};
 use crate::runner::{QueryRunner, Started};
+use crate::stored_code::stored_code;
 use crate::{TaskHost, UdfBinding, WorkerLimits};
 
 /// The queries of other hosts' controls that have tasks here. Cheap to clone.
@@ -126,7 +127,8 @@ impl Hosted {
             }
         }
         let limits = WorkerLimits { memory, cpu };
-        let (host, gangs) = (self.host.clone(), GangParts::new(&self.host.streams, &name));
+        let gangs = GangParts::new(&self.host.streams, &name);
+        let host = self.host.clone();
         let runner = QueryRunner::new(host, name.clone(), tenant, accepted, limits, bindings);
         let query = Arc::new(Query {
             runner,
@@ -165,10 +167,7 @@ impl Hosted {
             let prepared = self.host.node.prepare(tenant, code, packages, imports, &Silent).await;
             return prepared.map_err(|error| error.report());
         };
-        let (node, code) = (self.host.node.clone(), code.clone());
-        let stored = tokio::task::spawn_blocking(move || node.store(&code)).await;
-        let stored = stored.map_err(|error| ErrorReport::new(Code::INTERNAL, error.to_string()))?;
-        let code = stored.map_err(|error| error.report())?;
+        let code = stored_code(&self.host.node, code.clone()).await?;
         let request = ProgramRequest::python_in(name.clone());
         let prepared =
             self.host.node.prepare_program(tenant, &code, &request, limits, place.as_ref()).await;

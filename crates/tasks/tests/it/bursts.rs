@@ -48,7 +48,8 @@ fn part(job: &JobId, start_within: Duration) -> JobPart {
 #[test]
 fn a_part_that_is_opened_again_replaces_the_one_that_was_not_called() {
     with_node(PLENTY, async |rig| {
-        let (agent, job) = (Agent::new(rig.node.clone(), None), JobId::new());
+        let agent = Agent::new(rig.node.clone(), None);
+        let job = JobId::new();
         let short = Duration::from_secs(2);
         agent.open(part(&job, short)).await.unwrap();
         agent.open(part(&job, LIMIT)).await.unwrap();
@@ -64,7 +65,8 @@ fn a_part_that_is_opened_again_replaces_the_one_that_was_not_called() {
 #[test]
 fn a_part_that_still_loads_for_an_earlier_control_is_replaced_once_it_has_loaded() {
     with_node(PLENTY, async |rig| {
-        let (agent, job) = (Agent::new(rig.node.clone(), None), JobId::new());
+        let agent = Agent::new(rig.node.clone(), None);
+        let job = JobId::new();
         let text = "import time\ntime.sleep(1)\ndef handler(event): return event".to_owned();
         let mut slow = part(&job, LIMIT);
         slow.function.code = SourceCode::Source { file: "handler.py".into(), text };

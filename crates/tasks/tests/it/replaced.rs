@@ -61,7 +61,8 @@ async fn begin(rig: &Rig) -> snowmelt_node::Result<()> {
         "scan_task_bytes": 0, "exchange": {}, "exchange_folder": "", "threads": 1, "memory_bytes": 0, "retries": 0, "elapsed_us": 0, "packages_us": 0,
     }))
     .unwrap();
-    let (runner, folder) = (runner(rig), std::env::temp_dir());
+    let runner = runner(rig);
+    let folder = std::env::temp_dir();
     let begun = Driver::begin(&runner, drive, Instant::now(), ByteSize::mib(64), folder).await;
     begun.map(|(driver, _)| driver.give_back())
 }
