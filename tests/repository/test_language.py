@@ -7,8 +7,8 @@ import pytest
 
 # Words that point to a neighbour, which a reader of one doc does not see.
 LEANING = re.compile(
-    r"(It|Its|They|Them|Their|These|Those|This|That|The same|The others?|Others|Of|What|Which|"
-    r"Such|Ones?|So|As|None|Both|All of them|Each of them|There|Then|Also|Same)\b"
+    r"(It|Its|They|Them|Their|These|Those|This|That|The same|The others?|Others|Of|What|Where|"
+    r"Which|Such|Ones?|So|As|None|Both|All of them|Each of them|There|Then|Also|Same)\b"
 )
 DOC = re.compile(r"\s*//[/!] ?(.*)")
 
@@ -17,13 +17,14 @@ HELP = "crates/snowmelt/src/args/"
 
 
 def leaning(text: str) -> list[int]:
-    """The lines at which docs begin that lean on a neighbour, from 1."""
-    found, is_inside = [], False
+    """The lines at which docs and their sections begin that lean on a neighbour, from 1."""
+    found, before = [], None
     for number, line in enumerate(text.splitlines(), 1):
         doc = DOC.match(line)
-        if doc and not is_inside and LEANING.match(doc[1]):
+        is_first = before is None or before[1].startswith("# ")
+        if doc and is_first and LEANING.match(doc[1]):
             found.append(number)
-        is_inside = doc is not None
+        before = doc
     return found
 
 
@@ -41,6 +42,7 @@ def test_docs_name_their_subject_first(checkout: Path) -> None:
     ("text", "lines"),
     [
         ("/// The hosts of a cluster.\n/// It has two.\nfn a();\n/// Its name.\nfn b();", [4]),
+        ("/// Adds a host.\n///\n/// # Errors\n/// The same as of `up`.", [4]),
         ("//! What a task reads.\n//!\n//! Invariant: none.", [1]),
         ("// The same as above.\n    /// None of the hosts.", [2]),
     ],

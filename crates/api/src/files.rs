@@ -52,7 +52,7 @@ pub fn is_file_digest(text: &str) -> bool {
 /// Checks the name of a file: a path that stays in its folder.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The rule that the name breaks.
 pub fn check_file_name(name: &str) -> Result<(), &'static str> {
     if name.is_empty() {
         return Err("it is empty");
@@ -77,7 +77,7 @@ pub fn check_file_name(name: &str) -> Result<(), &'static str> {
 /// Checks names, number and size of the files of a piece of code.
 ///
 /// # Errors
-/// What is wrong, with the name of the file.
+/// The first file with a wrong name or digest, and the rule that it breaks.
 pub fn check_files(files: &FileRefs) -> Result<(), String> {
     if files.len() > MAX_FILES {
         return Err(format!("there are {} files, and {MAX_FILES} are the most", files.len()));

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 use crate::cost::Cost;
 
-/// Where the time, bytes and memory of one query went. Times are microseconds since the query was
+/// The profile of one query: its time, bytes and memory by phase, operator and sandbox. Times are microseconds since the query was
 /// accepted; amounts of memory are bytes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Profile {

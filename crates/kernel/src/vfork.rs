@@ -138,7 +138,7 @@ unsafe fn clone3(arguments: *const CloneArguments, work: *mut c_void) -> isize {
 /// Makes a process that borrows this one's memory, in the same way as the version for x86-64.
 ///
 /// # Safety
-/// The same as of the version for x86-64.
+/// The conditions of the version for x86-64 hold here too.
 #[cfg(target_arch = "aarch64")]
 unsafe fn clone3(arguments: *const CloneArguments, work: *mut c_void) -> isize {
     let result: isize;

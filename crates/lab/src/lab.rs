@@ -58,7 +58,7 @@ impl Lab {
     /// A running lab.
     ///
     /// # Errors
-    /// There is no lab of that name.
+    /// Fails if no lab has that name.
     pub fn open(roots: &Roots, name: &HostName) -> Result<Self> {
         let plan = Folder::of(roots, name).plan()?;
         Ok(Self::of(roots, name, plan.ok_or_else(|| Error::NoLab { name: name.clone() })?))
@@ -119,7 +119,7 @@ impl Lab {
     /// A host or service by its name.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// Fails if no host or service has that name.
     pub fn member_named(&self, name: &str) -> Result<Member> {
         let mut members = self.members();
         if let Some(at) = members.iter().position(|member| member.machine().name == name) {

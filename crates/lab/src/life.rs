@@ -51,7 +51,7 @@ impl Lab {
     /// Ends all processes of a lab, complete or not, and removes it.
     ///
     /// # Errors
-    /// There is no such lab, or a part of it cannot be removed.
+    /// Fails if no lab has that name, or a part of it cannot be removed.
     pub fn down(roots: &Roots, name: &HostName) -> Result<()> {
         let _lock = folder::lock(roots)?;
         let folder = Folder::of(roots, name);
@@ -64,7 +64,7 @@ impl Lab {
     /// Adds hosts to a running lab.
     ///
     /// # Errors
-    /// The same as of [`Lab::up`]; the hosts added before the error stay until [`Lab::down`].
+    /// Fails as [`Lab::up`]; the hosts added before the error stay until [`Lab::down`].
     pub fn add(&mut self, hosts: u32, program: &impl Program) -> Result<Vec<Host>> {
         let _lock = self.lock()?;
         // Another process may have added hosts.

@@ -75,7 +75,7 @@ impl Lab {
     /// Finds a host other than control by its name.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// Fails if no host other than control has that name.
     pub fn other_host(&self, name: &str) -> Result<Host> {
         let found = self.member_named(name)?.host().filter(|host| !host.is_control()).cloned();
         found.ok_or_else(|| Error::NoHost {

@@ -197,7 +197,7 @@ impl JobNetwork {
     /// groups.
     ///
     /// # Errors
-    /// The same as of [`Self::address`].
+    /// Fails as [`Self::address`].
     pub fn entry(&self, slot: u32) -> Result<Option<Vec<u8>>> {
         let address = self.spec.address(slot)?;
         let namespace = self.prepared.namespace.cookie;

@@ -165,7 +165,7 @@ impl Spawner {
     /// to kill the zygote.
     ///
     /// # Errors
-    /// The same as of [`Self::start`], [`Error::ZygoteLost`] when the zygote ends before it is
+    /// Fails as [`Self::start`], [`Error::ZygoteLost`] when the zygote ends before it is
     /// ready, and [`Error::ZygoteSlots`] when all slots are in use.
     pub async fn start_zygote(&self, spec: ZygoteSpec) -> Result<Zygote> {
         let (id, limits) = (spec.id.clone(), spec.limits);
@@ -185,7 +185,7 @@ impl Spawner {
     /// child ends at the latest when its zygote ends.
     ///
     /// # Errors
-    /// The same as of [`Self::start`], and [`Error::ZygoteLost`] when the zygote is dead or breaks
+    /// Fails as [`Self::start`], and [`Error::ZygoteLost`] when the zygote is dead or breaks
     /// its protocol.
     pub async fn fork(&self, zygote: &Zygote, spec: ForkSpec) -> Result<Sandbox> {
         let (id, limits) = (spec.id.clone(), spec.limits);
@@ -209,7 +209,7 @@ impl Spawner {
     /// before it. A chain has at most three zygotes.
     ///
     /// # Errors
-    /// The same as of [`Self::start_zygote`], and [`Error::Spec`] when `parent` can have no more
+    /// Fails as [`Self::start_zygote`], and [`Error::Spec`] when `parent` can have no more
     /// zygotes below it.
     pub async fn grow(&self, parent: &Zygote, spec: ZygoteSpec) -> Result<Zygote> {
         let (id, limits, zygote) = (spec.id.clone(), spec.limits, parent.id().clone());
@@ -221,7 +221,7 @@ impl Spawner {
     /// `None`. The caller configures its interfaces, addresses and routes.
     ///
     /// # Errors
-    /// The same as of [`Self::start`], and [`Error::ZygoteLost`].
+    /// Fails as [`Self::start`], and [`Error::ZygoteLost`].
     pub async fn make_network(&self, owner: Option<&Zygote>) -> Result<NetworkNamespace> {
         self.network(owner, Addresses::Free).await
     }
@@ -231,7 +231,7 @@ impl Spawner {
     /// them ([`Sandbox::take_listener`]).
     ///
     /// # Errors
-    /// The same as of [`Self::make_network`].
+    /// Fails as [`Self::make_network`].
     pub async fn make_network_with_notifier(
         &self,
         owner: Option<&Zygote>,
@@ -244,7 +244,7 @@ impl Spawner {
     /// are the numbers of control groups of version 2 in the machine's order of bytes.
     ///
     /// # Errors
-    /// The same as of [`Self::make_network`].
+    /// Fails as [`Self::make_network`].
     pub async fn make_network_with_table(
         &self,
         owner: Option<&Zygote>,

@@ -268,7 +268,7 @@ impl Sandbox {
     /// Resumes the processes of the sandbox if they are paused.
     ///
     /// # Errors
-    /// The same as of [`Self::pause`].
+    /// Fails as [`Self::pause`].
     pub fn resume(&self) -> io::Result<()> {
         self.0.process.resume()
     }

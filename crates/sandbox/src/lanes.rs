@@ -90,7 +90,7 @@ impl Lanes {
     /// new lane if needed. `None` if there can be no more.
     ///
     /// # Errors
-    /// The same as of [`Self::pick`].
+    /// Fails as [`Self::pick`].
     pub async fn pick_without(
         &self,
         id: &SandboxId,

@@ -99,7 +99,7 @@ impl Local {
     /// Checks that a stream has brought each byte once.
     ///
     /// # Errors
-    /// It has brought another number of bytes.
+    /// The stream has brought another number of bytes.
     pub(crate) fn check(&self, stream: u32) -> Result<(), String> {
         let (got, expected) = (self.got(stream), self.blocks.bytes());
         match got == expected {

@@ -42,7 +42,7 @@ pub fn code(path: &Path) -> Result<SourceCode, ErrorReport> {
 /// The requirements of a function, with that of its version of Python.
 ///
 /// # Errors
-/// The same as of [`listed`].
+/// Fails as [`listed`].
 pub fn requirements(args: &PackageArgs) -> Result<Vec<String>, ErrorReport> {
     let mut all = listed(&args.packages, args.requirements.as_deref())?;
     all.extend(args.python.as_deref().map(snowmelt_package::python_requirement));

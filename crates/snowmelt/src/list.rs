@@ -44,7 +44,7 @@ pub fn json(value: &impl Serialize) -> Result<String, ErrorReport> {
 /// JSON on one line.
 ///
 /// # Errors
-/// The same as of [`json`].
+/// Fails as [`json`].
 pub fn line(value: &impl Serialize) -> Result<String, ErrorReport> {
     json_line(serde_json::to_string(value))
 }
@@ -52,7 +52,7 @@ pub fn line(value: &impl Serialize) -> Result<String, ErrorReport> {
 /// JSON, indented on a terminal and on one line elsewhere.
 ///
 /// # Errors
-/// The same as of [`json`].
+/// Fails as [`json`].
 pub fn value(value: &impl Serialize) -> Result<String, ErrorReport> {
     if printer::stdout_is_terminal() { json(value) } else { line(value) }
 }

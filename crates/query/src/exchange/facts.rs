@@ -24,7 +24,7 @@ pub(crate) struct Facts {
     pub(crate) constant: Vec<(Arc<dyn PhysicalExpr>, Constant)>,
 }
 
-/// Where an expression has one value.
+/// The partitions in which an expression has one value.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Constant {
     /// The expression has one value in each partition, perhaps another one in another partition.

@@ -14,7 +14,7 @@ pub(crate) struct Exchange {
     pub(crate) not_streamed: Option<&'static str>,
 }
 
-/// Where the output of a stage is.
+/// The storage of the output of a stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Medium {
     /// Files that the platform grants.
@@ -26,7 +26,7 @@ pub(crate) enum Medium {
     Objects(ObjectsAt),
 }
 
-/// Where the tasks are that exchange rows.
+/// The hosts of the tasks that exchange rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
     OneHost,

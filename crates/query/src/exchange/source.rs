@@ -1,4 +1,4 @@
-//! Where the output of a task is, for the tasks that read it.
+//! Sources: the storage of the output of a task, for the tasks that read it.
 
 use std::fmt;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! Where a task writes its output: an open file, objects, or streams to other tasks.
+//! Targets to which a task writes its output: an open file, objects, or streams to other tasks.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,7 +15,7 @@ pub(crate) struct Piece {
     pub(crate) frames: Vec<u8>,
 }
 
-/// Where a piece was written.
+/// The place at which a piece was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     /// The number of the piece's object; `None` in a file.

@@ -19,7 +19,7 @@ use datafusion::sql::sqlparser::tokenizer::Location;
 
 use super::names::folded;
 
-/// Where a statement uses names of items.
+/// The places at which a statement uses names of items.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reused(BTreeSet<Location>);
 
@@ -55,7 +55,7 @@ impl Reused {
     }
 }
 
-/// Where the name is that the planner has not found.
+/// Returns the place of the name that the planner has not found.
 fn unknown_name(error: &DataFusionError) -> Option<Location> {
     let is_unqualified = match error.find_root() {
         DataFusionError::SchemaError(error, _) => {

@@ -64,7 +64,7 @@ pub(crate) struct Stage {
     pub(crate) output: Output,
 }
 
-/// Where the batches of a stage go.
+/// The destination of the batches of a stage.
 #[derive(Clone, Debug)]
 pub(crate) enum Output {
     /// To the driver.

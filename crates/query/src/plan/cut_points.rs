@@ -1,4 +1,4 @@
-//! Where a plan was cut already, so that what it contains twice runs once.
+//! The places at which a plan was cut already, so that what it contains twice runs once.
 //!
 //! A plan may refer to a node twice, and it may have two equal parts: DataFusion plans a common
 //! table expression again wherever it is used. Equal parts have the same encoding. A part with

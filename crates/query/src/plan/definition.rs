@@ -51,7 +51,7 @@ struct Argument {
 /// Parses a statement that may define a function.
 ///
 /// # Errors
-/// It begins to define one, and is not valid.
+/// The statement begins to define a function, and is not valid.
 pub(crate) async fn definition(sql: &str) -> Result<Definition> {
     let syntax = |error: ParserError| sql_error::syntax(&DataFusionError::from(error), sql);
     let mut parser = Parser::new(&GenericDialect {}).try_with_sql(sql).map_err(syntax)?;

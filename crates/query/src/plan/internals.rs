@@ -87,8 +87,8 @@ pub(super) fn same_alias(text: &str) -> Option<(String, ErrorReport)> {
     Some((name, report.hint("give one of them another name: … AS name")))
 }
 
-/// Where a structure of the program begins, and its name: a name in capitals and small letters with
-/// fields in braces, or with another such name in parentheses.
+/// Returns the byte at which a structure of the program begins, and the name of the structure: a
+/// name in capitals and small letters with fields in braces, or with another such name in parentheses.
 fn tree(text: &str) -> Option<(usize, &str)> {
     let mut begins = text.char_indices().filter(|(at, c)| {
         let before = text[..*at].chars().next_back();

@@ -15,6 +15,6 @@ pub(crate) struct TaskOutput {
     /// The number of the attempt that was complete.
     pub(crate) attempt: u32,
     pub(crate) partitions: Arc<Vec<OutputPartition>>,
-    /// Where the objects of the task's stage are. `None` if the task wrote to a file.
+    /// The place of the objects of the task's stage; `None` if the task wrote to a file.
     pub(crate) objects: Option<ObjectsAt>,
 }

@@ -315,7 +315,7 @@ fn text_of(value: &Expr) -> String {
 /// Writes PIVOT and UNPIVOT in FROM as subqueries.
 ///
 /// # Errors
-/// What is wrong with one of them.
+/// The part of a PIVOT or UNPIVOT that cannot be written as a subquery.
 pub(super) fn write(query: &mut Query) -> Result<(), String> {
     struct Writing;
     impl VisitorMut for Writing {

@@ -50,7 +50,7 @@ pub(crate) struct Dialect {
     pub(crate) ignores_errors: bool,
     /// The arrangement of the objects in a JSON file. `None` if each is a line.
     pub(crate) frame: Option<Frame>,
-    /// Where the table is in a workbook.
+    /// The place of the table in a workbook; `None` for text files.
     pub(crate) sheet: Option<Place>,
 }
 

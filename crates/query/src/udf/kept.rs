@@ -17,7 +17,7 @@ const KEY_BYTES: usize = 64;
 /// A result: an array and a row in it.
 pub(super) type Place = (u32, u32);
 
-/// Where a result is.
+/// The place of a kept result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     Young(Place),

@@ -41,7 +41,7 @@ pub(super) struct Repeats {
 /// Calls the function with some rows.
 type Caller<'a> = &'a mut dyn FnMut(&RecordBatch) -> Result<ArrayRef, CallError>;
 
-/// Where the result of a row is.
+/// The place of the result of a row.
 #[derive(Clone, Copy)]
 enum Place {
     /// A place in the young generation of kept results.

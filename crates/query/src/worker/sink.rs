@@ -1,4 +1,5 @@
-//! Where the batches of a task go: to the driver, or to its output: a file, objects, or streams.
+//! Destinations of the batches of a task: the driver, or the task's output: a file, objects, or
+//! streams.
 
 use std::fs::File;
 use std::os::unix::net::UnixStream;
@@ -95,7 +96,7 @@ const OUTPUT_BYTES: u64 = 64 << 20;
 /// The most bytes that wait because the tasks that receive them are slow.
 const STREAM_BYTES: u64 = 16 << 20;
 
-/// Where the batches of a task go.
+/// The destination of the batches of a task.
 pub(super) enum Destination {
     Driver(Arc<Outbox>),
     Output(Arc<Sink>),

@@ -137,7 +137,7 @@ impl Client {
     /// may begin before the request's body has ended.
     ///
     /// # Errors
-    /// The same as of [`Self::send`].
+    /// Fails as [`Self::send`].
     pub async fn upload(
         &self,
         path: &str,

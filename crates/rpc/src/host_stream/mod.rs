@@ -110,7 +110,7 @@ impl HostStream {
     /// protocol begins where no other data is on its way.
     ///
     /// # Errors
-    /// The other host has spoken before it was its turn.
+    /// Fails if the other host has sent bytes before its turn.
     pub fn into_unverified(self) -> io::Result<TcpStream> {
         if self.reading.is_empty() {
             return Ok(self.tcp);

@@ -138,7 +138,7 @@ impl Run<'_> {
     /// Handles, after the last call, the failures that control has not noticed yet.
     ///
     /// # Errors
-    /// The same as of [`Self::noticed`].
+    /// Fails as [`Self::noticed`].
     pub(super) fn notice_all(&mut self) -> Done {
         while let Some(Reverse((time, event))) = self.events.pop() {
             if let Event::Noticed(host) = event {

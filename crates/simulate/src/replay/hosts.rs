@@ -141,7 +141,7 @@ impl Hosts {
     /// Gives a placed call a new instance that counts as started before.
     ///
     /// # Errors
-    /// The same as of [`Self::take_room`].
+    /// Fails as [`Self::take_room`].
     pub fn take_new(&mut self, number: u32, now: u64) -> Result<(), String> {
         self.members[number as usize].calls += 1;
         self.take_room(number, now)

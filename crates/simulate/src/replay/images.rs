@@ -163,7 +163,7 @@ impl Images {
     /// has failed. The host keeps nothing of the image.
     ///
     /// # Errors
-    /// The same as of [`Self::join`].
+    /// Fails as [`Self::join`].
     pub fn leave(&mut self, function: u32, host: u32) -> Result<(), String> {
         for part in 0..self.parts {
             if let Some(stream) = self.streams.remove(&(self.tree(function, part), host)) {

@@ -133,7 +133,7 @@ impl<'a> Run<'a> {
     /// Replays all calls.
     ///
     /// # Errors
-    /// The same as of [`super::replay`].
+    /// Fails as [`super::replay`].
     pub fn replay(
         mut self,
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,

@@ -121,7 +121,7 @@ impl Writer {
     /// Writes the remaining bytes and gives the file its final name. Returns notes for the user.
     ///
     /// # Errors
-    /// The same as of [`Self::write`].
+    /// Fails as [`Self::write`].
     pub fn finish(self) -> Result<Vec<String>, ErrorReport> {
         let finished = self.sink.finish().and_then(|(target, notes)| {
             target.commit()?;

@@ -1,4 +1,4 @@
-//! Where a value is in JSON: `$.a[0]."b c"`, `/a/0`, a name or an index.
+//! Paths to a value in JSON: `$.a[0]."b c"`, `/a/0`, a name or an index.
 
 use datafusion::error::Result;
 

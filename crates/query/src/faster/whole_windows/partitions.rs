@@ -1,4 +1,4 @@
-//! Where partitions of a window begin, within a batch and from batch to batch.
+//! The rows at which partitions of a window begin, within a batch and from batch to batch.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -233,7 +233,8 @@ fn lambdas(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     tokens
 }
 
-/// Where the parameters before an arrow begin: a name, or names in parentheses, as an argument.
+/// Returns the token at which the parameters before an arrow begin: a name, or names in parentheses,
+/// as an argument.
 fn parameters(tokens: &[TokenWithSpan], arrow: usize) -> Option<usize> {
     let mut begin = previous(tokens, arrow)?;
     match tokens[begin].token {

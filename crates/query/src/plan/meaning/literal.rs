@@ -110,7 +110,7 @@ pub(in crate::plan) fn text(expr: &Expr) -> Option<&str> {
     }
 }
 
-/// Where a text has the time of day in hours and minutes only.
+/// The bytes of a text that are the time of day in hours and minutes only.
 const MINUTES: std::ops::Range<usize> = 11..16;
 
 /// `2024-01-31 10:00` with its seconds.

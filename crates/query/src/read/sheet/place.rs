@@ -1,8 +1,8 @@
-//! Where the table of a query is in a workbook.
+//! The place of the table of a query in a workbook.
 
 use serde::{Deserialize, Serialize};
 
-/// Where the rows of a table are in a workbook.
+/// The place of the rows of a table in a workbook.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Place {
     pub(crate) sheet: String,
