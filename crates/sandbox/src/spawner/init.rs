@@ -15,9 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::pipe::{PipeFlags, pipe_with};
 use snowmelt_kernel::clone::clone_sibling;
 use snowmelt_kernel::namespace::{flags, unshare};
-use snowmelt_kernel::{fds, packet, process};
-
-use crate::message::MADE;
+use snowmelt_kernel::{fds, process};
 
 /// The lanes' handle of init.
 pub(super) struct Init {
@@ -39,7 +37,7 @@ pub(super) fn make(control: OwnedFd, work: impl FnOnce(OwnedFd, Init) -> i32) ->
     let (end, lifeline) = pipe_with(PipeFlags::CLOEXEC)?;
     unshare(flags::PID)?;
     let init = clone_sibling(|| i32::from(wait(&end).is_err()))?;
-    packet::send(&control, MADE, &[init.pidfd.as_fd()])?;
+    super::announce(&control, init.pidfd.as_fd())?;
     clone_sibling(|| {
         drop(end);
         work(control, Init { pidfd: init.pidfd, _lifeline: lifeline })

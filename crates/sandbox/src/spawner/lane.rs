@@ -25,7 +25,11 @@ impl Service {
         let own = [self.pidfd.as_fd()].into_iter();
         let fds: Vec<_> = own.chain(self.init.iter().map(AsFd::as_fd)).collect();
         let sent = super::send_setup_done(&self.control, Ok(()), &fds);
-        let served = sent.and_then(|()| self.serve());
+        let served = match sent {
+            // A server that is killed before the lane is ready.
+            Err(error) if super::is_server_gone(&error) => Ok(()),
+            sent => sent.and_then(|()| self.serve()),
+        };
         self.end_all();
         self.groups.leave_spawner_group();
         self.groups.remove_all().map_err(io::Error::other)?;

@@ -44,6 +44,7 @@ use crate::cgroup;
 use crate::message::{LONGEST_PACKET, MADE, Setup, SetupDone};
 use crate::policy::Programs;
 use crate::root::{Fault, Roots};
+use crate::run_dir;
 use crate::weaken::{Defence, is_disabled};
 use ids::Slots;
 use init::Init;
@@ -87,18 +88,39 @@ fn run() -> io::Result<()> {
 /// Becomes the first lane. `process` is the id of the process that the server executed.
 fn first_lane(control: OwnedFd, setup: Setup, process: u32, init: Option<Init>) -> io::Result<()> {
     if init.is_some() {
-        packet::send(&control, MADE, &[pidfd_open(getpid(), PidfdFlags::empty())?.as_fd()])?;
+        announce(&control, pidfd_open(getpid(), PidfdFlags::empty())?.as_fd())?;
     }
     match set_up(&setup, process) {
         Ok(tools) => Service::new(control, setup, tools, init)?.run(),
-        // The run directory stays: it is the server's, and has other contents if this spawner
-        // replaces one that died.
+        // The run directory stays while the server lives: it is the server's, and has other
+        // contents if this spawner replaces one that died.
         Err(reason) => {
             let own = pidfd_open(getpid(), PidfdFlags::empty())?;
             let fds = [own.as_fd()].into_iter().chain(init.iter().map(AsFd::as_fd));
-            send_setup_done(&control, Err(reason), &fds.collect::<Vec<_>>())
+            match send_setup_done(&control, Err(reason), &fds.collect::<Vec<_>>()) {
+                Err(error) if is_server_gone(&error) => {
+                    run_dir::remove_if_last(&setup.run_dir, &setup.parent_cgroup)
+                        .map_err(io::Error::other)
+                }
+                sent => sent,
+            }
         }
     }
+}
+
+/// Sends the pidfd of a process that was made. A server that has ended is no error: the lane goes
+/// on, finds it gone when it reports that it is ready, and removes what the server has left.
+fn announce(control: &OwnedFd, made: BorrowedFd<'_>) -> io::Result<()> {
+    packet::send(control, MADE, &[made]).or_else(|error| match is_server_gone(&error) {
+        true => Ok(()),
+        false => Err(error),
+    })
+}
+
+/// Returns whether this error of the control socket says that the server has closed its end, as it
+/// does when it is killed.
+fn is_server_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
 /// Returns the control socket, and replaces standard input, so that no other number refers to the

@@ -135,7 +135,7 @@ impl Service {
         let Packet { length, fds, .. } = match packet::receive(&self.control, buffer) {
             Ok(packet) if packet.length > 0 => packet,
             // A server that dies with answers unread resets the connection.
-            Err(error) if error.kind() != io::ErrorKind::ConnectionReset => return Err(error),
+            Err(error) if !super::is_server_gone(&error) => return Err(error),
             _ => return Ok(false),
         };
         let Request { sequence, operation } = serde_json::from_slice(&buffer[..length])?;

@@ -21,17 +21,22 @@ struct Holder {
 
 impl Holder {
     fn start(base: &Path) -> Self {
+        let mut holder = Self::run(base, spawner_program().to_str().unwrap());
+        let mut line = String::new();
+        BufReader::new(holder.process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "holding\n");
+        holder
+    }
+
+    fn run(base: &Path, spawner: &str) -> Self {
         let run_dir = base.join("run-of-holder");
         let cgroup = format!("snowmelt/test-{}", SandboxId::new());
         let (python, prefix) = interpreter();
-        let mut process = Command::new(spawner_program().with_file_name("holder"))
-            .args([spawner_program().as_path(), &run_dir, cgroup.as_ref(), python.as_ref(), prefix])
+        let process = Command::new(spawner_program().with_file_name("holder"))
+            .args([Path::new(spawner), &run_dir, cgroup.as_ref(), python.as_ref(), prefix])
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, "holding\n");
         Self { process, run_dir, cgroup }
     }
 
@@ -98,6 +103,33 @@ fn the_spawner_cleans_up_after_a_killed_server() {
         until("nothing is left", || !holder.run_dir.exists() && holder.groups().is_empty()).await;
         assert!(processes.into_iter().all(|pid| !lives(pid)));
     });
+}
+
+/// Kills the server that has executed it as soon as the set-up message has arrived, and then becomes
+/// the spawner.
+const KILLS: &str = "import os, signal, socket, sys, time
+socket.socket(fileno=os.dup(0)).recv(1, socket.MSG_PEEK)
+server = os.getppid()
+os.kill(server, signal.SIGKILL)
+while os.getppid() == server:
+    time.sleep(0.001)
+os.execv(sys.argv[1], sys.argv[1:])
+";
+
+#[test]
+fn a_spawner_whose_server_is_killed_before_it_is_ready_leaves_nothing() {
+    if !is_root() {
+        return eprintln!("skipped: only root can make sandboxes with limits");
+    }
+    let base = tempfile::tempdir().unwrap();
+    let script = base.path().join("kills.py");
+    std::fs::write(&script, KILLS).unwrap();
+    let (python, _) = interpreter();
+    let command = format!("{python} {} {}", script.display(), spawner_program().display());
+    let mut holder = Holder::run(base.path(), &command);
+    holder.process.wait().unwrap();
+    let is_clean = || !holder.run_dir.exists() && holder.groups().is_empty();
+    runtime().block_on(until("nothing is left", is_clean));
 }
 
 #[test]
