@@ -70,15 +70,15 @@ def small(hosts: list[str]) -> list[dict[str, Any]]:
 
 
 def victim(big: ImageLab, place: str) -> str:
-    """A host with this place in the tree of the first stripe. In the other tree a leaf may have
-    children."""
+    """A host with this place in the tree of the first stripe. A leaf has children in the other
+    tree: nothing passes a host that is a leaf in both."""
     tree = big.tree()
     first, below = root(tree, 0), children(tree, 0)
     if place == "root":
         return first
     if place == "inner":
         return next(child for child in below[first] if below[child])
-    return next(host for host in tree if not below[host])
+    return next(host for host in tree if not below[host] and readers(tree, host))
 
 
 def check_whole(big: ImageLab) -> None:
