@@ -60,7 +60,7 @@ pub(super) fn clustered(node: &Arc<dyn ExecutionPlan>) -> Option<Arc<dyn Executi
 
 /// True if the state of a function is a few values. Larger states cost more for each run than for
 /// each group.
-fn has_small_state(function: &Arc<AggregateFunctionExpr>) -> bool {
+pub(super) fn has_small_state(function: &Arc<AggregateFunctionExpr>) -> bool {
     let is_small = |kind: &DataType| {
         kind.is_primitive() || kind.is_string() || matches!(kind, DataType::Boolean)
     };

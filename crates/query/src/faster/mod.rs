@@ -14,6 +14,7 @@ mod cheapest_first;
 mod clustered;
 mod conditions;
 mod dynamic_filters;
+mod grouping_sets;
 mod in_place;
 mod measured;
 mod not_in;
@@ -72,8 +73,8 @@ fn replace(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn Execution
         };
     }
     let Some(run) = run else {
-        let clustered = clustered::clustered(&node);
-        return Ok(clustered.map_or_else(|| Transformed::no(node), Transformed::yes));
+        let aggregation = clustered::clustered(&node).or_else(|| grouping_sets::derived(&node));
+        return Ok(aggregation.map_or_else(|| Transformed::no(node), Transformed::yes));
     };
     let metrics = ExecutionPlanMetricsSet::new();
     let way = Replaced { run, metrics };

@@ -1,0 +1,109 @@
+//! The grouping sets of an aggregation, and from which one each is derived.
+
+use std::collections::BTreeSet;
+
+use datafusion::physical_plan::aggregates::PhysicalGroupBy;
+
+/// A grouping set.
+#[derive(Debug)]
+pub(super) struct GroupingSet {
+    /// The columns that its groups have, by their places in the whole key.
+    pub(super) columns: Vec<usize>,
+    /// The set from whose groups this one's are merged, by its place. `None` if rows are added to
+    /// it.
+    pub(super) parent: Option<usize>,
+    /// The number that stands for the set in the output: a bit for each column that it lacks, the
+    /// last column's lowest.
+    pub(super) id: u64,
+}
+
+/// All sets, each behind the one from which it is derived.
+#[derive(Debug)]
+pub(super) struct Lattice(Vec<GroupingSet>);
+
+impl Lattice {
+    /// Finds the sets that contain others. `None` if there is none, or if a set occurs twice.
+    pub(super) fn of(groups: &PhysicalGroupBy) -> Option<Self> {
+        if !groups.has_grouping_set() {
+            return None;
+        }
+        Self::new(groups.groups())
+    }
+
+    /// Finds the sets that contain others. A set says of each column whether it lacks it.
+    fn new(lacking: &[Vec<bool>]) -> Option<Self> {
+        let distinct: BTreeSet<&Vec<bool>> = lacking.iter().collect();
+        let width = lacking.first()?.len();
+        if distinct.len() < lacking.len() || width > u64::BITS as usize {
+            return None;
+        }
+        let mut sets: Vec<GroupingSet> =
+            lacking.iter().map(|lacks| GroupingSet::new(lacks)).collect();
+        sets.sort_by_key(|set| std::cmp::Reverse(set.columns.len()));
+        for place in 1..sets.len() {
+            let (before, rest) = sets.split_at_mut(place);
+            let contains = |other: &&GroupingSet| {
+                rest[0].columns.iter().all(|column| other.columns.contains(column))
+            };
+            // The last one has the fewest columns, and so the fewest groups.
+            let parent = before.iter().rposition(|other| contains(&other));
+            rest[0].parent = parent;
+        }
+        sets.iter().any(|set| set.parent.is_some()).then_some(Self(sets))
+    }
+
+    pub(super) fn sets(&self) -> &[GroupingSet] {
+        &self.0
+    }
+
+    /// The sets that are derived from another one.
+    pub(super) fn derived_from(&self, parent: usize) -> impl Iterator<Item = usize> {
+        (0..self.0.len()).filter(move |place| self.0[*place].parent == Some(parent))
+    }
+
+    /// The sets to which rows are added.
+    pub(super) fn of_rows(&self) -> impl Iterator<Item = usize> {
+        (0..self.0.len()).filter(|place| self.0[*place].parent.is_none())
+    }
+}
+
+impl GroupingSet {
+    fn new(lacks: &[bool]) -> Self {
+        let columns = (0..lacks.len()).filter(|column| !lacks[*column]).collect();
+        let id = lacks.iter().fold(0, |id, lacks| id << 1 | u64::from(*lacks));
+        Self { columns, parent: None, id }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sets of a text such as `ab a -` of three columns, with their parents.
+    fn parents(sets: &str) -> Option<Vec<(Vec<usize>, Option<usize>, u64)>> {
+        let set = |set: &str| "abc".chars().map(|column| !set.contains(column)).collect();
+        let lacking: Vec<Vec<bool>> = sets.split(' ').map(set).collect();
+        let lattice = Lattice::new(&lacking)?;
+        Some(lattice.0.into_iter().map(|set| (set.columns, set.parent, set.id)).collect())
+    }
+
+    #[test]
+    fn each_set_is_derived_from_the_smallest_that_contains_it() {
+        let rollup = [
+            (vec![0, 1, 2], None, 0b000),
+            (vec![0, 1], Some(0), 0b001),
+            (vec![0], Some(1), 0b011),
+            (vec![], Some(2), 0b111),
+        ];
+        assert_eq!(parents("abc ab a -").unwrap(), rollup);
+        assert_eq!(parents("- a ab abc").unwrap(), rollup);
+        let two = [(vec![0, 1], None, 0b001), (vec![2], None, 0b110), (vec![1], Some(0), 0b101)];
+        assert_eq!(parents("ab c b").unwrap(), two);
+    }
+
+    #[test]
+    fn sets_that_do_not_contain_each_other_and_equal_sets_are_left_alone() {
+        assert_eq!(parents("a b c"), None);
+        assert_eq!(parents("ab a a"), None);
+    }
+}
