@@ -2,8 +2,8 @@
  *
  * Raw system calls only: the child writes almost no memory of the zygote before its set-up is done,
  * because each page that it writes would be copied. The other side is
- * crates/sandbox/src/spawner/fork.rs, which makes scratch, channel, log and control group while
- * this process forks.
+ * crates/sandbox/src/spawner/service/fork.rs, which makes scratch, channel, log and control group
+ * while this process forks.
  *
  * A child receives two packets: the inputs of its set-up, and then its entries. Between the two it
  * may wait for any time: such a preforked child serves a request without a fork.
@@ -12,7 +12,7 @@
  * user id and its own namespaces before it reads anything, and runs its entry only after the
  * spawner has confirmed that it is in its control group. This process and its children mount
  * nothing: they have run the imports, and later the functions, of users, whose filter allows no
- * call for it. The spawner attaches what they see (crates/sandbox/src/spawner/attach.rs).
+ * call for it. The spawner attaches what they see (crates/sandbox/src/spawner/service/attach.rs).
  */
 #include "snowmelt_zygote.h"
 #include "snowmelt_internals.h"
@@ -289,8 +289,8 @@ static long install(int sync, const char *step, const void *start, u32 length, i
 }
 
 /* Makes the calls that name an address wait, and sends their listener through the handover
- * descriptor, the only one whose messages do not wait now (crates/sandbox/src/spawner/notifier.rs).
- * Both are closed with all the rest. */
+ * descriptor, the only one whose messages do not wait now
+ * (crates/sandbox/src/spawner/child/notifier.rs). Both are closed with all the rest. */
 static void install_notifier(int sync, int handover_fd, const void *start, u32 length)
 {
 	static const char step[] = "set up the address notifier";

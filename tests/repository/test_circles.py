@@ -48,14 +48,6 @@ ALLOWED: dict[str, dict[str, str]] = {
         "handle instance lanes launch network reader registry replace": (
             "the lanes are replaced by the reader that finds one dead"
         ),
-        " ".join(
-            (
-                "root spawner spawner/child spawner/fork spawner/identity",
-                "spawner/namespaces spawner/networks spawner/notifier spawner/preforked",
-                "spawner/program spawner/protocol spawner/record spawner/service spawner/start",
-                "spawner/sync spawner/zygote",
-            )
-        ): "parts of one service, each an impl of it, and the roots that they enter",
     },
     "snowmelt": {
         "args/build args/image": "`image build` is one of the commands of `image`",

@@ -11,11 +11,13 @@
 
 mod cgroup;
 mod error;
+mod fault;
 mod handle;
 mod instance;
 mod lanes;
 mod launch;
 mod message;
+mod namespaces;
 mod network;
 mod open;
 mod policy;
@@ -36,12 +38,13 @@ pub use error::Error;
 pub use handle::{Options, Spawner, SpawnerProcess};
 pub use instance::{Sandbox, Zygote};
 pub use message::{Imported, ZygoteReady};
+pub use namespaces::NAMESPACES;
 pub use network::NetworkNamespace;
 pub use probe::{Probe, probe};
 pub use replace::SpawnerHealth;
 pub use root::root_of_image;
 pub use run_dir::sweep;
-pub use spawner::{NAMESPACES, spawner_main};
+pub use spawner::spawner_main;
 pub use spec::{
     Base, Bind, CHANNEL_FD, ForkSpec, ImageBind, Limits, MAX_WRITABLE, MountedImage, Network,
     NetworkId, NetworkProgram, Policy, ProcessSettings, Root, SandboxSpec, Total, ZygoteSpec,

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::{Fault, doing};
+use crate::fault::{Fault, doing};
 use crate::root::builder::RootBuilder;
 use crate::root::copy;
 use crate::spec::Network;

@@ -14,7 +14,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use snowmelt_kernel::mount::{self, Attributes};
 
-use super::{Fault, doing};
+use crate::fault::{Fault, doing};
 use crate::weaken::{Defence, is_disabled};
 
 /// A template that is being assembled.

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::builder::RootBuilder;
-use super::{Fault, doing};
+use crate::fault::{Fault, doing};
 
 /// The limit of a copy per path, so that a root stays small.
 const MAX_BYTES: u64 = 1 << 20;

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use snowmelt_kernel::mount::{self, Attributes};
 
 use super::builder::RootBuilder;
-use super::{Fault, doing};
+use crate::fault::{Fault, doing};
 
 const DEVICES: [(&str, (u32, u32)); 5] =
     [("null", (1, 3)), ("zero", (1, 5)), ("full", (1, 7)), ("random", (1, 8)), ("urandom", (1, 9))];

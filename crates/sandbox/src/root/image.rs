@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use snowmelt_kernel::mount;
 
 use super::builder::RootBuilder;
-use super::{Fault, doing};
+use crate::fault::{Fault, doing};
 use crate::spec::{Bind, ImageBind};
 
 /// Top-level names of an image that are ignored.

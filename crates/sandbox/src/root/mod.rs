@@ -17,7 +17,8 @@ use std::path::{Path, PathBuf};
 
 use snowmelt_kernel::mount::{self, Attributes};
 
-use crate::spawner::Namespaces;
+use crate::fault::{Fault, doing};
+use crate::namespaces::Namespaces;
 use crate::spec::{Base, MountedImage, Network, Root};
 use builder::RootBuilder;
 pub use mounted::root_of_image;
@@ -36,20 +37,6 @@ const FILES: [(&str, &[u8]); 4] = [
     ),
     ("/run/snowmelt/zygote.so", include_bytes!(concat!(env!("OUT_DIR"), "/zygote.so"))),
 ];
-
-/// A failed step, as a verb phrase, and the kernel's error.
-#[derive(Debug)]
-pub(crate) struct Fault {
-    /// The step, as a verb phrase.
-    pub step: String,
-    /// The kernel's error.
-    pub source: io::Error,
-}
-
-/// Adds the step to the error of a call.
-pub(crate) fn doing<T>(step: impl Into<String>, result: io::Result<T>) -> Result<T, Fault> {
-    result.map_err(|source| Fault { step: step.into(), source })
-}
 
 /// The templates of one lane of a spawner.
 pub(crate) struct Roots {

@@ -13,8 +13,9 @@ use snowmelt_kernel::layout::Layout;
 use snowmelt_kernel::process::{CAPABILITY_VERSION_3, CapabilityHeader, CapabilityWord};
 use snowmelt_kernel::{notify, packet};
 
-use super::protocol::{self, OrderPacket, SetupPacket};
-use super::{child, oom, sync, zygote};
+use super::child::{self, oom, sync};
+use super::zygote;
+use super::zygote::protocol::{self, OrderPacket, SetupPacket};
 use crate::spec::{CHANNEL_FD, FUNCTION_ID};
 
 const NOTE: &str = "/* Generated from the Rust code by crates/sandbox/src/spawner/c_header.rs. Do not \

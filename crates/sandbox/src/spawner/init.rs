@@ -17,6 +17,8 @@ use snowmelt_kernel::clone::clone_sibling;
 use snowmelt_kernel::namespace::{flags, unshare};
 use snowmelt_kernel::{fds, process};
 
+use super::control;
+
 /// The lanes' handle of init.
 pub(super) struct Init {
     pidfd: OwnedFd,
@@ -37,7 +39,7 @@ pub(super) fn make(control: OwnedFd, work: impl FnOnce(OwnedFd, Init) -> i32) ->
     let (end, lifeline) = pipe_with(PipeFlags::CLOEXEC)?;
     unshare(flags::PID)?;
     let init = clone_sibling(|| i32::from(wait(&end).is_err()))?;
-    super::announce(&control, init.pidfd.as_fd())?;
+    control::announce(&control, init.pidfd.as_fd())?;
     clone_sibling(|| {
         drop(end);
         work(control, Init { pidfd: init.pidfd, _lifeline: lifeline })

@@ -4,54 +4,44 @@
 //! pid namespace and in it the first lane; further lanes are copies of a lane, made on request.
 //! When its socket ends, or on a shutdown request, a lane kills its sandboxes, removes its control
 //! groups and exits; the last one removes the run directory.
+//!
+//! | part | file |
+//! |---|---|
+//! | the first process of the pid namespace, and the user ids of sandboxes | `init`, `ids` |
+//! | the control socket to the server | `control` |
+//! | the set-up of a process, up to the exec of its program | `child` |
+//! | the state of a zygote, and the packets to it and its children | `zygote` |
+//! | the event loop of a lane, and what it does on each event | `service` |
+//! | the headers of the C code of zygotes | `c_header` |
 
-mod attach;
 #[cfg(test)]
 mod c_header;
 mod child;
-mod child_setup;
-mod end;
-mod fork;
-mod identity;
+mod control;
 mod ids;
 mod init;
-mod lane;
-mod namespaces;
-mod networks;
-mod notifier;
-mod oom;
-mod preforked;
-mod program;
-mod protocol;
-mod record;
-mod reports;
-mod scratch;
 mod service;
-mod start;
-mod sync;
-mod writable;
 mod zygote;
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::ExitCode;
 
 use rustix::process::{PidfdFlags, Resource, Rlimit, getpid, pidfd_open, setrlimit};
-use snowmelt_kernel::{fds, keyring, packet, process};
+use snowmelt_kernel::{fds, keyring, process};
 
 use crate::cgroup;
-use crate::message::{LONGEST_PACKET, MADE, Setup, SetupDone};
+use crate::fault::Fault;
+use crate::message::Setup;
+use crate::namespaces::Namespaces;
 use crate::policy::Programs;
-use crate::root::{Fault, Roots};
+use crate::root::Roots;
 use crate::run_dir;
 use crate::weaken::{Defence, is_disabled};
 use ids::Slots;
 use init::Init;
-pub(crate) use namespaces::Namespaces;
-use service::Service;
-
-pub use start::NAMESPACES;
+use service::{Service, Tools};
 
 /// Runs the spawner until its server ends or sends a shutdown request. Must be called before the
 /// process has a second thread and before it opens any file: every descriptor above standard error
@@ -71,8 +61,8 @@ fn run() -> io::Result<()> {
     if !is_disabled(Defence::Descriptors) {
         fds::close_from(3)?;
     }
-    let control = take_standard_input()?;
-    let (setup, lock) = receive_setup(&control)?;
+    let control = control::take_standard_input()?;
+    let (setup, lock) = control::receive_setup(&control)?;
     let process = std::process::id();
     // The lane reports the missing root rights.
     if is_disabled(Defence::Init) || !rustix::process::geteuid().is_root() {
@@ -88,7 +78,7 @@ fn run() -> io::Result<()> {
 /// Becomes the first lane. `process` is the id of the process that the server executed.
 fn first_lane(control: OwnedFd, setup: Setup, process: u32, init: Option<Init>) -> io::Result<()> {
     if init.is_some() {
-        announce(&control, pidfd_open(getpid(), PidfdFlags::empty())?.as_fd())?;
+        control::announce(&control, pidfd_open(getpid(), PidfdFlags::empty())?.as_fd())?;
     }
     match set_up(&setup, process) {
         Ok(tools) => Service::new(control, setup, tools, init)?.run(),
@@ -97,8 +87,8 @@ fn first_lane(control: OwnedFd, setup: Setup, process: u32, init: Option<Init>) 
         Err(reason) => {
             let own = pidfd_open(getpid(), PidfdFlags::empty())?;
             let fds = [own.as_fd()].into_iter().chain(init.iter().map(AsFd::as_fd));
-            match send_setup_done(&control, Err(reason), &fds.collect::<Vec<_>>()) {
-                Err(error) if is_server_gone(&error) => {
+            match control::send_setup_done(&control, Err(reason), &fds.collect::<Vec<_>>()) {
+                Err(error) if control::is_server_gone(&error) => {
                     run_dir::remove_if_last(&setup.run_dir, &setup.parent_cgroup)
                         .map_err(io::Error::other)
                 }
@@ -106,56 +96,6 @@ fn first_lane(control: OwnedFd, setup: Setup, process: u32, init: Option<Init>) 
             }
         }
     }
-}
-
-/// Sends the pidfd of a process that was made. A server that has ended is no error: the lane goes
-/// on, finds it gone when it reports that it is ready, and removes what the server has left.
-fn announce(control: &OwnedFd, made: BorrowedFd<'_>) -> io::Result<()> {
-    packet::send(control, MADE, &[made]).or_else(|error| match is_server_gone(&error) {
-        true => Ok(()),
-        false => Err(error),
-    })
-}
-
-/// Returns whether this error of the control socket says that the server has closed its end, as it
-/// does when it is killed.
-fn is_server_gone(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
-}
-
-/// Returns the control socket, and replaces standard input, so that no other number refers to the
-/// socket: a lane that is copied from this process must be able to close it.
-fn take_standard_input() -> io::Result<OwnedFd> {
-    let control = io::stdin().as_fd().try_clone_to_owned()?;
-    let null: OwnedFd = std::fs::File::open("/dev/null")?.into();
-    fds::duplicate_to(null.as_fd(), 0)?;
-    Ok(control)
-}
-
-/// Receives the set-up message, and the lock of the run directory, which is held until the end.
-fn receive_setup(control: &OwnedFd) -> io::Result<(Setup, OwnedFd)> {
-    let mut buffer = vec![0; LONGEST_PACKET];
-    let mut packet = packet::receive(control, &mut buffer)?;
-    let lock = packet.fds.pop().ok_or(io::ErrorKind::InvalidData)?;
-    Ok((serde_json::from_slice(&buffer[..packet.length])?, lock))
-}
-
-/// Reports that this lane is ready, or the reason why it cannot be.
-fn send_setup_done(
-    control: &OwnedFd,
-    outcome: Result<(), String>,
-    fds: &[BorrowedFd<'_>],
-) -> io::Result<()> {
-    packet::send(control, &serde_json::to_vec(&SetupDone(outcome))?, fds)
-}
-
-/// The resources of a lane.
-struct Tools {
-    namespaces: Namespaces,
-    roots: Roots,
-    programs: Programs,
-    groups: cgroup::Pool,
-    slots: Slots,
 }
 
 fn set_up(setup: &Setup, process: u32) -> Result<Tools, String> {

@@ -1,5 +1,30 @@
 //! The event loop of a lane: one event at a time, from the server, from processes that end, from
 //! children that are being set up and from zygotes.
+//!
+//! | part | file |
+//! |---|---|
+//! | the main function of a lane, and further lanes | `lane` |
+//! | the state of each sandbox | `record` |
+//! | refused specs | `spec_checks` |
+//! | start of a program, of a zygote | `program`, `start` |
+//! | children of zygotes: requested, verified, given their mounts, made before a request | `fork`, `child_setup`, `attach`, `preforked_children` |
+//! | networks of jobs | `networks` |
+//! | reports to the server, and the ends of sandboxes | `reports`, `end` |
+//!
+//! Invariant: no event waits for code of a tenant, so no sandbox delays the others.
+
+mod attach;
+mod child_setup;
+mod end;
+mod fork;
+mod lane;
+mod networks;
+mod preforked_children;
+mod program;
+mod record;
+mod reports;
+mod spec_checks;
+mod start;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -13,48 +38,57 @@ use snowmelt_kernel::packet::{self, Packet};
 use snowmelt_kernel::vfork::Stack;
 use snowmelt_types::SandboxId;
 
-use super::Tools;
-use super::child;
 use super::ids::Slots;
 use super::init::Init;
-use super::namespaces::Namespaces;
-use super::record::{Forked, Origin, SandboxRecord, Token, UNREQUESTED};
+use super::zygote::protocol::Token;
+use super::{child, control};
 use crate::cgroup::Pool;
 use crate::message::{Event, Failure, LONGEST_PACKET, Operation, Request, Setup};
+use crate::namespaces::Namespaces;
 use crate::policy::Programs;
-use crate::root::{Fault, Roots};
+use crate::root::Roots;
 use crate::spec::NetworkProgram;
 use crate::times::DEADLINE_SLACK;
+use record::{Forked, Origin, SandboxRecord, UNREQUESTED};
 
-/// The state of a lane. Its methods are in `program`, `start`, `fork`, `end` and `lane`.
+/// The state of a lane. Its methods are in the files of this folder.
 pub(super) struct Service {
-    pub(super) control: OwnedFd,
+    control: OwnedFd,
     /// The set-up message.
-    pub(super) home: Setup,
-    pub(super) epoll: OwnedFd,
-    pub(super) namespaces: Namespaces,
-    pub(super) roots: Roots,
-    pub(super) programs: Programs,
-    pub(super) groups: Pool,
-    pub(super) slots: Slots,
+    home: Setup,
+    epoll: OwnedFd,
+    namespaces: Namespaces,
+    roots: Roots,
+    programs: Programs,
+    groups: Pool,
+    slots: Slots,
     /// The handle of init, which kills everything when the last lane has ended.
-    pub(super) init: Option<Init>,
-    pub(super) records: BTreeMap<Token, SandboxRecord>,
+    init: Option<Init>,
+    records: BTreeMap<Token, SandboxRecord>,
     /// The standard input of every child.
-    pub(super) null: OwnedFd,
+    null: OwnedFd,
     /// The pidfd of this process: readable once it has ended.
-    pub(super) pidfd: OwnedFd,
+    pidfd: OwnedFd,
     /// Files of `/proc` to hide from programs.
-    pub(super) masked: Vec<&'static str>,
+    masked: Vec<&'static str>,
     /// The stack of a program until its exec.
-    pub(super) stack: Stack,
-    pub(super) names: HashMap<SandboxId, Token>,
+    stack: Stack,
+    names: HashMap<SandboxId, Token>,
     next: Token,
+}
+
+/// The resources of a lane.
+pub(super) struct Tools {
+    pub namespaces: Namespaces,
+    pub roots: Roots,
+    pub programs: Programs,
+    pub groups: Pool,
+    pub slots: Slots,
 }
 
 /// The subject of an event. The data of an event is the token of a record and one of these.
 #[derive(Clone, Copy)]
-pub(super) enum Watched {
+enum Watched {
     Control = 0,
     Process = 1,
     Sync = 2,
@@ -65,7 +99,7 @@ const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 impl Service {
     /// Makes the first lane, without sandboxes.
-    pub fn new(
+    pub(super) fn new(
         control: OwnedFd,
         home: Setup,
         tools: Tools,
@@ -97,7 +131,7 @@ impl Service {
     }
 
     /// Serves until the server ends or sends a shutdown request.
-    pub(super) fn serve(&mut self) -> io::Result<()> {
+    fn serve(&mut self) -> io::Result<()> {
         let mut events = Vec::with_capacity(64);
         let mut buffer = vec![0; LONGEST_PACKET];
         loop {
@@ -135,7 +169,7 @@ impl Service {
         let Packet { length, fds, .. } = match packet::receive(&self.control, buffer) {
             Ok(packet) if packet.length > 0 => packet,
             // A server that dies with answers unread resets the connection.
-            Err(error) if !super::is_server_gone(&error) => return Err(error),
+            Err(error) if !control::is_server_gone(&error) => return Err(error),
             _ => return Ok(false),
         };
         let Request { sequence, operation } = serde_json::from_slice(&buffer[..length])?;
@@ -168,14 +202,14 @@ impl Service {
     }
 
     /// Sends an event to the server. The end of the control socket shows a server that has ended.
-    pub(super) fn send_event(&self, event: &Event, fds: &[BorrowedFd<'_>]) {
+    fn send_event(&self, event: &Event, fds: &[BorrowedFd<'_>]) {
         if let Ok(bytes) = serde_json::to_vec(event) {
             drop(packet::send(&self.control, &bytes, fds));
         }
     }
 
     /// Reports to the server that nothing was started.
-    pub(super) fn refuse(&self, sequence: u64, failure: Failure) {
+    fn refuse(&self, sequence: u64, failure: Failure) {
         if sequence == UNREQUESTED {
             return;
         }
@@ -183,20 +217,20 @@ impl Service {
     }
 
     /// Registers a descriptor with the event loop.
-    pub(super) fn watch(&self, fd: BorrowedFd<'_>, about: Watched, token: Token) -> io::Result<()> {
+    fn watch(&self, fd: BorrowedFd<'_>, about: Watched, token: Token) -> io::Result<()> {
         let data = epoll::EventData::new_u64(token << 2 | about as u64);
         Ok(epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN)?)
     }
 
     /// Unregisters a descriptor from the event loop. Closing it is not enough: the server has a
     /// copy of each pidfd, so the loop would report it forever.
-    pub(super) fn unwatch(&self, fd: BorrowedFd<'_>) {
+    fn unwatch(&self, fd: BorrowedFd<'_>) {
         // Fails only for a descriptor that is not registered.
         let _ = epoll::delete(&self.epoll, fd);
     }
 
     /// Returns a token for a new sandbox, or the reason why the sandbox is refused.
-    pub(super) fn new_token(&mut self, id: &SandboxId) -> Result<Token, Failure> {
+    fn new_token(&mut self, id: &SandboxId) -> Result<Token, Failure> {
         let refused = |reason: &str| Err(Failure::Spec { reason: reason.to_owned() });
         let text = id.as_str();
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
@@ -210,18 +244,18 @@ impl Service {
         Ok(self.next)
     }
 
-    pub(super) fn insert(&mut self, token: Token, record: SandboxRecord) {
+    fn insert(&mut self, token: Token, record: SandboxRecord) {
         self.names.insert(record.id.clone(), token);
         self.records.insert(token, record);
     }
 
-    pub(super) fn take(&mut self, token: Token) -> Option<SandboxRecord> {
+    fn take(&mut self, token: Token) -> Option<SandboxRecord> {
         let record = self.records.remove(&token)?;
         self.names.remove(&record.id);
         Some(record)
     }
 
-    pub(super) fn find(&self, id: &SandboxId) -> Option<Token> {
+    fn find(&self, id: &SandboxId) -> Option<Token> {
         self.names.get(id).copied()
     }
 
@@ -251,12 +285,5 @@ impl SandboxRecord {
             Origin::Forked(Forked { died: Some(died), .. }) => Some(*died + STATUS_TIMEOUT),
             _ => [self.started_by(), self.preforked_due()].into_iter().flatten().min(),
         }
-    }
-}
-
-impl From<Fault> for Failure {
-    fn from(fault: Fault) -> Self {
-        let errno = fault.source.raw_os_error().unwrap_or(0);
-        Self::Step { step: fault.step, errno }
     }
 }

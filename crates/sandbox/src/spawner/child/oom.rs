@@ -15,7 +15,7 @@ use crate::spec::Policy;
 
 /// The `oom_score_adj` of a zygote, whose children end with it, in thousandths of the machine's
 /// memory.
-pub(super) const ZYGOTE: &str = "500";
+pub(in crate::spawner) const ZYGOTE: &str = "500";
 /// The `oom_score_adj` of a query worker, whose end fails the query.
 const WORKER: &str = "500";
 /// The `oom_score_adj` of a function.
@@ -24,7 +24,7 @@ pub(crate) const FUNCTION: &str = "800";
 const FILE: &str = "self/oom_score_adj";
 
 /// The score of a program.
-pub(super) fn of(policy: Policy) -> &'static str {
+pub(in crate::spawner) fn of(policy: Policy) -> &'static str {
     match policy {
         Policy::Function => FUNCTION,
         Policy::Worker => WORKER,
@@ -41,7 +41,7 @@ pub(super) fn set(proc: &OwnedFd, score: &str) -> io::Result<()> {
 
 /// Lets a process that is made in `work` inherit the score: a process in its own user namespace
 /// could undo a score that it had set itself.
-pub(super) fn inherited<T>(
+pub(in crate::spawner) fn inherited<T>(
     proc: &OwnedFd,
     score: &str,
     work: impl FnOnce() -> io::Result<T>,

@@ -16,19 +16,32 @@ use std::path::Path;
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::process::{WaitId, WaitIdOptions};
+use snowmelt_kernel::bpf::Map;
 use snowmelt_kernel::clone::{Cloned, clone_into};
 use snowmelt_kernel::mount::{self, Attributes};
 use snowmelt_kernel::namespace::{flags, join, unshare};
 use snowmelt_kernel::packet;
 use snowmelt_kernel::vfork::{Stack, clone_vfork};
 
-use super::networks::JobNetwork;
-use crate::root::{Fault, doing};
+use crate::fault::{Fault, doing};
 use crate::spec::{Network, NetworkId};
 use crate::weaken::{Defence, is_disabled};
 
 /// The folder where a starting zygote attaches its root.
-pub(super) const NEW_ROOT: &str = "/root";
+pub(crate) const NEW_ROOT: &str = "/root";
+
+/// The new namespaces of each sandbox.
+pub const NAMESPACES: u64 = flags::USER | flags::PID | flags::MOUNT;
+
+/// A network for sandboxes.
+pub(crate) struct JobNetwork {
+    /// The namespace.
+    pub namespace: OwnedFd,
+    /// Whether the sandboxes' calls that name an address wait for an answer.
+    pub has_notifier: bool,
+    /// The table of the kernel with the entries of the network's programs, by control group.
+    pub table: Option<Map>,
+}
 
 /// The namespaces by their descriptors; the spawner itself is in the assembly namespace.
 pub(crate) struct Namespaces {
@@ -44,7 +57,7 @@ pub(crate) struct Namespaces {
     /// Whether this kernel can make a `/proc` of a pid namespace that is named (Linux 6.18).
     names_pids_of_proc: bool,
     /// The network namespaces of jobs.
-    pub(super) networks: BTreeMap<NetworkId, JobNetwork>,
+    pub networks: BTreeMap<NetworkId, JobNetwork>,
 }
 
 impl Namespaces {

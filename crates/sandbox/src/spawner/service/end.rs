@@ -7,13 +7,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use snowmelt_kernel::process;
 use snowmelt_types::SandboxId;
 
-use super::notifier::NotifierListener;
-use super::record::{Origin, Phase, SandboxRecord, Starting, Token};
-use super::service::{Service, Watched};
-use super::sync::{self, ChildMessage};
-use super::zygote::MAX_GROUPS;
+use super::record::{Origin, Phase, SandboxRecord, Starting};
+use super::{Service, Watched};
 use crate::cgroup::Group;
 use crate::message::{Ended, Event, Failure, Status};
+use crate::spawner::child::notifier::NotifierListener;
+use crate::spawner::child::sync::{self, ChildMessage};
+use crate::spawner::zygote::MAX_GROUPS;
+use crate::spawner::zygote::protocol::Token;
 
 impl Service {
     /// Handles a message of a child that is being set up, or the end of its socket.

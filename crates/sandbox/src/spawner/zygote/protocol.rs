@@ -8,9 +8,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use snowmelt_kernel::{packet, seccomp, shared_structure};
 
-use super::notifier::NotifierSetup;
-use super::record::Token;
+use crate::spawner::child::notifier::NotifierSetup;
 use crate::spec::ForkSpec;
+
+/// Identifies a sandbox in the spawner and in its packets from and to zygotes; never reused.
+pub(in crate::spawner) type Token = u64;
 
 /// The length of the longest packet to a child in bytes: its filters, or its entries.
 pub(crate) const LONGEST_TO_CHILD: usize = 192 << 10;
@@ -59,7 +61,7 @@ shared_structure! {
 }
 
 /// The request for one child.
-pub(super) struct Order {
+pub(in crate::spawner) struct Order {
     /// The number of the child that reports about it repeat.
     pub token: Token,
     pub is_zygote: bool,
@@ -98,7 +100,7 @@ pub(crate) const CALL: u8 = b'c';
 
 /// The work of a child after its set-up: a list of entries, each a letter, text and a zero byte.
 #[derive(Default)]
-pub(super) struct Entries(Vec<u8>);
+pub(in crate::spawner) struct Entries(Vec<u8>);
 
 impl Entries {
     /// The entries of a handler.
@@ -125,7 +127,7 @@ impl Entries {
 }
 
 /// Sends the inputs of a child's set-up ([`SetupPacket`]).
-pub(super) fn send_setup(
+pub(in crate::spawner) fn send_setup(
     sync: &OwnedFd,
     open_files: u64,
     filter: Option<&seccomp::Program>,

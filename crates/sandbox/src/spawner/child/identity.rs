@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags, openat};
 use snowmelt_kernel::namespace::{flags, unshare};
 use snowmelt_kernel::process;
 
-use crate::root::{Fault, doing};
+use crate::fault::{Fault, doing};
 use crate::weaken::{Defence, is_disabled};
 
 /// Makes this process the user `id` of the host, and enters new namespaces in which that user is

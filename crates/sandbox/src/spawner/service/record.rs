@@ -5,18 +5,15 @@ use std::time::Instant;
 
 use snowmelt_types::SandboxId;
 
-use super::ids::Slot;
-use super::notifier::NotifierListener;
-use super::protocol::Entries;
-use super::zygote::ZygoteState;
 use crate::cgroup::Group;
 use crate::message::{Failure, Status};
+use crate::spawner::child::notifier::NotifierListener;
+use crate::spawner::ids::Slot;
+use crate::spawner::zygote::ZygoteState;
+use crate::spawner::zygote::protocol::{Entries, Token};
 
 /// The sequence number of a sandbox that no request asked for.
 pub(super) const UNREQUESTED: u64 = u64::MAX;
-
-/// Identifies a record for the life of the spawner; never reused.
-pub(super) type Token = u64;
 
 /// The state of a sandbox, from the creation of its control group to its removal.
 pub(super) struct SandboxRecord {

@@ -1,25 +1,23 @@
 //! Starting a program: it is made, set up and executed before the server's next request is read, in
 //! memory that it borrows from the spawner, so the two need no protocol.
 
-use std::io;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
 use snowmelt_kernel::clone::Cloned;
-use snowmelt_kernel::execute::Program;
 use snowmelt_kernel::packet;
 
-use super::child::{self, Child};
-use super::ids::{Holder, Slot};
-use super::notifier::{NotifierListener, NotifierSetup};
-use super::oom;
+use super::Service;
 use super::record::{Answer, Origin, Phase, SandboxRecord};
-use super::scratch::Scratch;
-use super::service::Service;
-use super::start::{check, group_fault, kill_and_reap, refusal};
+use super::spec_checks::{check, refusal};
 use crate::cgroup::Group;
+use crate::fault::{Fault, doing};
 use crate::message::Failure;
-use crate::root::{Fault, ProgramNamespaces, doing};
+use crate::root::ProgramNamespaces;
+use crate::spawner::child::notifier::{NotifierListener, NotifierSetup};
+use crate::spawner::child::scratch::Scratch;
+use crate::spawner::child::{self, Child, oom};
+use crate::spawner::ids::{Holder, Slot};
 use crate::spec::{CHANNEL_FD, Policy, SandboxSpec};
 
 impl Service {
@@ -78,8 +76,8 @@ impl Service {
     ) -> Result<(Cloned, Answer), Fault> {
         let scratch = Scratch::make(spec.limits.scratch, slot.first_id);
         let scratch = doing("make the scratch", scratch)?;
-        let target = self.groups.backend().clone_target(&group.path).map_err(group_fault)?;
-        let program = prepare(spec)?;
+        let target = self.groups.backend().clone_target(&group.path).map_err(Fault::of_group)?;
+        let program = child::prepare(spec)?;
         let notifier =
             NotifierSetup::of(&self.namespaces, spec.network.job(), spec.limits.open_files);
         let notifier = doing("set up the address notifier", notifier)?;
@@ -126,16 +124,10 @@ impl Service {
         let mut listener = NotifierListener::of(notifier.as_ref());
         sync.iter().for_each(|sync| listener.receive(sync));
         if let Some(fault) = failed.or_else(|| listener.fault()) {
-            kill_and_reap(&process);
+            child::kill_and_reap(&process);
             return Err(fault);
         }
         let (channel, log) = (scratch.channel, scratch.log_out);
         Ok((process, Answer { sequence, channel, log, listener }))
     }
-}
-
-/// Converts command and environment into the kernel's form.
-pub(super) fn prepare(spec: &SandboxSpec) -> Result<Program, Fault> {
-    let program = Program::new(&spec.command, &spec.env);
-    doing("take the command", program.map_err(|error| io::Error::other(error.to_string())))
 }

@@ -16,13 +16,13 @@ use rustix::process::{Resource, getrlimit};
 use snowmelt_kernel::notify;
 use snowmelt_kernel::seccomp::Program;
 
-use super::namespaces::Namespaces;
 use super::sync::{self, ChildMessage};
-use crate::root::Fault;
+use crate::fault::Fault;
+use crate::namespaces::Namespaces;
 use crate::spec::{CHANNEL_FD, NetworkId};
 
 /// The inputs of a sandbox's address notifier.
-pub(super) struct NotifierSetup {
+pub(in crate::spawner) struct NotifierSetup {
     /// The number of the handover descriptor, which is also the sandbox's limit of descriptors.
     pub handover_fd: u32,
     /// The filter that makes the sandbox's calls wait.
@@ -30,7 +30,7 @@ pub(super) struct NotifierSetup {
 }
 
 /// The seccomp listener of a sandbox.
-pub(super) enum NotifierListener {
+pub(in crate::spawner) enum NotifierListener {
     /// The sandbox has no address notifier.
     Unused,
     /// The sandbox has not sent its listener yet.

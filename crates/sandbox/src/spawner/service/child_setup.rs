@@ -9,12 +9,12 @@ use std::time::Instant;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use snowmelt_kernel::packet::Sender;
 
-use super::record::{Call, Forked, Origin, Phase, Starting, Token};
-use super::service::{Service, Watched};
-use super::start::group_fault;
-use super::sync::{self, ChildMessage};
+use super::record::{Call, Forked, Origin, Phase, Starting};
+use super::{Service, Watched};
+use crate::fault::{Fault, doing};
 use crate::message::Failure;
-use crate::root::{Fault, doing};
+use crate::spawner::child::sync::{self, ChildMessage};
+use crate::spawner::zygote::protocol::Token;
 use crate::times::PREFORKED_KEPT;
 use crate::weaken::{Defence, is_disabled};
 
@@ -65,7 +65,7 @@ impl Service {
         let Some(pidfd) = &record.pidfd else { return Ok(()) };
         if !is_disabled(Defence::ChildIdentity) {
             let groups = self.groups.backend();
-            groups.ensure_member(&record.group.path, sender.pid).map_err(group_fault)?;
+            groups.ensure_member(&record.group.path, sender.pid).map_err(Fault::of_group)?;
         }
         doing("watch the child", self.watch(pidfd.as_fd(), Watched::Process, token))
     }

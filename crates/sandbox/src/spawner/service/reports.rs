@@ -2,10 +2,11 @@
 
 use std::os::fd::AsFd;
 
-use super::record::{Answer, Phase, Token};
-use super::service::Service;
-use super::zygote::Report;
+use super::Service;
+use super::record::{Answer, Phase};
 use crate::message::{Event, Failure, Started, Status, ZygoteReady};
+use crate::spawner::zygote::Report;
+use crate::spawner::zygote::protocol::Token;
 
 /// The number of packets read from one zygote before others have their turn.
 const MAX_REPORTS: usize = 32;

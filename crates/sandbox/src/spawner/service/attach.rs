@@ -14,10 +14,11 @@ use std::path::Path;
 use rustix::fs::CWD;
 use snowmelt_kernel::mount;
 
-use super::child;
-use super::record::{Mounts, Phase, Token};
-use super::service::Service;
-use crate::root::{Fault, doing};
+use super::Service;
+use super::record::{Mounts, Phase};
+use crate::fault::{Fault, doing};
+use crate::spawner::child;
+use crate::spawner::zygote::protocol::Token;
 
 impl Service {
     /// Attaches the mounts of a child that has reported its process, once.

@@ -20,20 +20,12 @@ use snowmelt_kernel::namespace::{flags, join, unshare};
 use snowmelt_kernel::{packet, process};
 use snowmelt_types::SandboxId;
 
-use super::service::Service;
+use super::Service;
 use crate::cgroup::{FreezerFile, Group};
+use crate::fault::{Fault, doing};
 use crate::message::{Event, Failure};
-use crate::root::{Fault, doing};
+use crate::namespaces::JobNetwork;
 use crate::spec::{Network, NetworkId};
-
-/// A network for sandboxes.
-pub(super) struct JobNetwork {
-    pub namespace: OwnedFd,
-    /// Whether the sandboxes' calls that name an address wait for an answer.
-    pub has_notifier: bool,
-    /// The table of the kernel with the entries of the network's programs, by control group.
-    table: Option<Map>,
-}
 
 impl Service {
     /// Makes a network, and answers with its descriptor.

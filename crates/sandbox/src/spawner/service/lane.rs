@@ -15,19 +15,20 @@ use rustix::event::epoll;
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use snowmelt_kernel::clone::clone_sibling;
 
-use super::service::{Service, Watched};
+use super::{Service, Watched};
 use crate::run_dir;
+use crate::spawner::control;
 
 impl Service {
     /// Reports that the lane is ready, serves until its end, and removes everything of its own.
-    pub fn run(&mut self) -> io::Result<()> {
+    pub(in crate::spawner) fn run(&mut self) -> io::Result<()> {
         self.groups.enter_spawner_group();
         let own = [self.pidfd.as_fd()].into_iter();
         let fds: Vec<_> = own.chain(self.init.iter().map(AsFd::as_fd)).collect();
-        let sent = super::send_setup_done(&self.control, Ok(()), &fds);
+        let sent = control::send_setup_done(&self.control, Ok(()), &fds);
         let served = match sent {
             // A server that is killed before the lane is ready.
-            Err(error) if super::is_server_gone(&error) => Ok(()),
+            Err(error) if control::is_server_gone(&error) => Ok(()),
             sent => sent.and_then(|()| self.serve()),
         };
         self.end_all();

@@ -3,32 +3,25 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::time::Instant;
 
-use rustix::process::{Signal, pidfd_send_signal};
 use snowmelt_kernel::clone::Cloned;
-use snowmelt_kernel::namespace::flags;
 use snowmelt_kernel::{packet, process};
 
-use super::child::{self, Child};
-use super::ids::{Holder, Slot};
-use super::notifier::NotifierListener;
-use super::oom;
-use super::program::prepare;
-use super::record::{Answer, Origin, Phase, SandboxRecord, Starting, Token};
-use super::scratch::Scratch;
-use super::service::{Service, Watched};
-use super::sync;
-use super::zygote::{self, ZygoteState};
-use crate::Error;
+use super::record::{Answer, Origin, Phase, SandboxRecord, Starting};
+use super::spec_checks::check;
+use super::{Service, Watched};
 use crate::cgroup::Group;
+use crate::fault::{Fault, doing};
 use crate::message::Failure;
-use crate::root::{Fault, doing};
-use crate::spec::{
-    Limits, MAX_WRITABLE, Network, Policy, ProcessSettings, SandboxSpec, ZygoteSpec,
-    may_be_writable,
-};
+use crate::namespaces::NAMESPACES;
+use crate::spawner::child::notifier::NotifierListener;
+use crate::spawner::child::scratch::Scratch;
+use crate::spawner::child::{self, Child, oom, sync};
+use crate::spawner::ids::{Holder, Slot};
+use crate::spawner::zygote::protocol::Token;
+use crate::spawner::zygote::{self, ZygoteState};
+use crate::spec::{Limits, Network, Policy, ProcessSettings, SandboxSpec, ZygoteSpec};
 use crate::weaken::{self, Defence, is_disabled};
 
 /// The environment variables that every zygote gets unless its spec sets them. Without most of
@@ -45,9 +38,6 @@ const FOR_ZYGOTES: [(&str, &str); 8] = [
     ("BLIS_NUM_THREADS", "1"),
     ("JE_ARROW_MALLOC_CONF", "background_thread:false"),
 ];
-
-/// The new namespaces of each sandbox.
-pub const NAMESPACES: u64 = flags::USER | flags::PID | flags::MOUNT;
 
 impl Service {
     /// Starts a zygote; the server is answered when its imports are done.
@@ -117,7 +107,7 @@ impl Service {
         let scratch = doing("make the scratch", scratch)?;
         let (sync, theirs) = doing("make a pair of sockets", packet::pair())?;
         let (control, channel) = doing("configure the zygote", control)?;
-        let executed = prepare(program)?;
+        let executed = child::prepare(program)?;
         let child = Child {
             entry_fds: &group.entry_fds,
             scratch: &scratch.mount,
@@ -136,7 +126,7 @@ impl Service {
             notifier: None,
             kind: child::Kind::Zygote { root: &root, sync: &theirs },
         };
-        let target = self.groups.backend().clone_target(&group.path).map_err(group_fault)?;
+        let target = self.groups.backend().clone_target(&group.path).map_err(Fault::of_group)?;
         let cgroup = target.as_ref().map(AsFd::as_fd);
         let run = || {
             let fault = child.run();
@@ -157,7 +147,7 @@ impl Service {
         });
         let process = doing("clone a process", cloned)?;
         if let Err(fault) = release(&process, &sync, slot) {
-            kill_and_reap(&process);
+            child::kill_and_reap(&process);
             return Err(fault);
         }
         let (channel, log, listener) = (scratch.channel, scratch.log_out, NotifierListener::Unused);
@@ -170,7 +160,7 @@ impl Service {
         let taken = self.groups.take(limits);
         taken.map_err(|error| {
             self.slots.give_back(slot);
-            group_fault(error).into()
+            Fault::of_group(error).into()
         })
     }
 
@@ -216,68 +206,6 @@ fn release(process: &Cloned, sync: &OwnedFd, slot: &Slot) -> Result<(), Fault> {
         doing(format!("write {file}"), fs::write(path, &map))?;
     }
     doing("release the child", sync::send_go(sync))
-}
-
-/// Kills and reaps a child that could not be released.
-pub(super) fn kill_and_reap(process: &Cloned) {
-    // If it has ended, the wait returns immediately.
-    let _ = pidfd_send_signal(&process.pidfd, Signal::KILL);
-    let id = rustix::process::WaitId::PidFd(process.pidfd.as_fd());
-    let _ = rustix::process::waitid(id, rustix::process::WaitIdOptions::EXITED);
-}
-
-pub(super) fn refusal(reason: impl Into<String>) -> Failure {
-    Failure::Spec { reason: reason.into() }
-}
-
-/// Converts an error of the control groups into a step.
-pub(super) fn group_fault(error: Error) -> Fault {
-    match error {
-        Error::Cgroup { path, source } => {
-            Fault { step: format!("set up the control group {}", path.display()), source }
-        }
-        other => Fault {
-            step: "set up the control group".to_owned(),
-            source: io::Error::other(other.to_string()),
-        },
-    }
-}
-
-pub(super) fn check(spec: &SandboxSpec) -> Result<(), Failure> {
-    let absolute = spec.command.first().is_some_and(|program| program.starts_with('/'));
-    if !absolute {
-        return Err(refusal("its program is not an absolute path"));
-    }
-    if spec.command.iter().any(|part| part.contains('\0')) {
-        return Err(refusal("an argument contains a NUL character"));
-    }
-    check_process(&spec.process)?;
-    check_env(&spec.env)
-}
-
-fn check_process(process: &ProcessSettings) -> Result<(), Failure> {
-    let ProcessSettings { user, group, working_folder, writable, huge_pages: _ } = process;
-    // The kernel takes the largest id for "unchanged".
-    if [user, group].iter().any(|id| matches!(**id, 0 | u32::MAX)) {
-        return Err(refusal("its user or group is root or an invalid id"));
-    }
-    if !working_folder.is_absolute() || working_folder.as_os_str().as_bytes().contains(&0) {
-        return Err(refusal("its working folder is not an absolute path"));
-    }
-    if writable.len() > MAX_WRITABLE || !writable.iter().all(|folder| may_be_writable(folder)) {
-        return Err(refusal("it has too many writable folders, or one that cannot be writable"));
-    }
-    Ok(())
-}
-
-pub(super) fn check_env(env: &[(String, String)]) -> Result<(), Failure> {
-    let bad = env.iter().find(|(name, value)| {
-        name.is_empty() || name.contains(['=', '\0']) || value.contains('\0')
-    });
-    match bad {
-        Some((name, _)) => Err(refusal(format!("the environment variable `{name}` is not valid"))),
-        None => Ok(()),
-    }
 }
 
 fn environment(env: &[(String, String)]) -> Vec<(String, String)> {

@@ -24,7 +24,7 @@ const SOCKET: &str = "channel.sock";
 const BACKLOG: i32 = 1024;
 
 /// A scratch that no process sees yet.
-pub(super) struct Scratch {
+pub(in crate::spawner) struct Scratch {
     /// The file system, mounted nowhere.
     pub mount: OwnedFd,
     /// The listening socket, for the sandbox.

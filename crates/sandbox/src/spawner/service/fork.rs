@@ -9,16 +9,16 @@ use rustix::process::{Signal, pidfd_send_signal};
 use snowmelt_kernel::packet;
 use snowmelt_types::SandboxId;
 
-use super::notifier::{NotifierListener, NotifierSetup};
-use super::protocol::{self, Entries, Order};
-use super::record::{Answer, Call, Forked, Mounts, Origin, Phase, SandboxRecord, Starting, Token};
-use super::scratch::Scratch;
-use super::service::Service;
-use super::start::{check_env, group_fault, refusal};
-use super::zygote::{self, MAX_IN_FLIGHT, Wanted, ZygoteState};
+use super::Service;
+use super::record::{Answer, Call, Forked, Mounts, Origin, Phase, SandboxRecord, Starting};
+use super::spec_checks::{check_env, refusal};
 use crate::cgroup::Group;
+use crate::fault::{Fault, doing};
 use crate::message::Failure;
-use crate::root::{Fault, doing};
+use crate::spawner::child::notifier::{NotifierListener, NotifierSetup};
+use crate::spawner::child::scratch::Scratch;
+use crate::spawner::zygote::protocol::{self, Entries, Order, Token};
+use crate::spawner::zygote::{self, MAX_IN_FLIGHT, Wanted, ZygoteState};
 use crate::spec::{CHANNEL_FD, ForkSpec, Limits, Network, ZygoteSpec};
 
 /// The limit on the time until a child calls its entry. A fork of a large process takes tens of
@@ -150,7 +150,7 @@ impl Service {
             Some(group) => self.groups.with_limits(group, limits),
             None => self.groups.take(limits),
         };
-        group.map_err(group_fault)
+        group.map_err(Fault::of_group)
     }
 
     /// Tells the zygote to fork, and meanwhile makes the resources of the child. If making them

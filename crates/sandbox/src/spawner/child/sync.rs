@@ -9,8 +9,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use snowmelt_kernel::packet;
 
+use crate::fault::Fault;
 use crate::message::Failure;
-use crate::root::Fault;
 
 /// The longest packet from a child.
 const LONGEST: usize = 512;
@@ -22,7 +22,7 @@ pub(crate) const HEARD: &str = "heard";
 pub(crate) const FAULT: &str = "fault ";
 
 /// A message of a child, or the end of its socket.
-pub(super) enum ChildMessage {
+pub(in crate::spawner) enum ChildMessage {
     /// A child of a zygote runs and is this process.
     Here(packet::Sender),
     /// The child has a seccomp listener, which is this descriptor.
@@ -34,7 +34,7 @@ pub(super) enum ChildMessage {
 }
 
 /// Lets the child continue.
-pub(super) fn send_go(socket: impl AsFd) -> io::Result<()> {
+pub(in crate::spawner) fn send_go(socket: impl AsFd) -> io::Result<()> {
     packet::send(socket, b"go", &[])
 }
 
@@ -52,7 +52,7 @@ pub(super) fn send_listener(socket: impl AsFd, listener: impl AsFd) -> io::Resul
 }
 
 /// Reports the failed step.
-pub(super) fn send_fault(socket: impl AsFd, fault: &Fault) -> io::Result<()> {
+pub(in crate::spawner) fn send_fault(socket: impl AsFd, fault: &Fault) -> io::Result<()> {
     let errno = fault.source.raw_os_error().unwrap_or(0);
     let mut step = &*fault.step;
     while step.len() > LONGEST - 16 {
@@ -63,7 +63,7 @@ pub(super) fn send_fault(socket: impl AsFd, fault: &Fault) -> io::Result<()> {
 }
 
 /// Receives the next message of the child. The message comes from the tenant, so it is not trusted.
-pub(super) fn receive(socket: impl AsFd) -> ChildMessage {
+pub(in crate::spawner) fn receive(socket: impl AsFd) -> ChildMessage {
     let mut buffer = [0; LONGEST];
     let Ok(mut packet) = packet::receive(socket, &mut buffer) else { return ChildMessage::Closed };
     let text = String::from_utf8_lossy(&buffer[..packet.length]);
@@ -78,7 +78,7 @@ pub(super) fn receive(socket: impl AsFd) -> ChildMessage {
 }
 
 /// Receives a message of the child if there is one already.
-pub(super) fn try_receive(socket: impl AsFd) -> Option<ChildMessage> {
+pub(in crate::spawner) fn try_receive(socket: impl AsFd) -> Option<ChildMessage> {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     let mut watched = [PollFd::new(&socket, PollFlags::IN)];
     let ready = poll(&mut watched, Some(&now)).is_ok_and(|ready| ready > 0);

@@ -8,6 +8,13 @@
 //! ids, then capabilities, then `no_new_privs`, then the system call filter. Of the spawner's
 //! descriptors only 0 to 3 survive the exec.
 
+mod identity;
+pub(super) mod notifier;
+pub(super) mod oom;
+pub(super) mod scratch;
+pub(super) mod sync;
+mod writable;
+
 use std::convert::Infallible;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -15,18 +22,21 @@ use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
-use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
+use rustix::process::{
+    Resource, Rlimit, Signal, WaitId, WaitIdOptions, getrlimit, pidfd_send_signal, setrlimit,
+    waitid,
+};
+use snowmelt_kernel::clone::Cloned;
 use snowmelt_kernel::execute::Program;
 use snowmelt_kernel::mount::{self, Attributes};
 use snowmelt_kernel::namespace::{flags, unshare};
 use snowmelt_kernel::{fds, landlock, memory, notify, process, seccomp};
 
-use super::namespaces::{NEW_ROOT, Namespaces};
-use super::notifier::NotifierSetup;
-use super::{identity, oom, sync, writable};
-use crate::root::{Fault, doing};
-use crate::spec::CHANNEL_FD;
+use crate::fault::{Fault, doing};
+use crate::namespaces::{NEW_ROOT, Namespaces};
+use crate::spec::{CHANNEL_FD, SandboxSpec};
 use crate::weaken::{Defence, is_disabled};
+use notifier::NotifierSetup;
 
 /// The files of `/proc` about the whole machine that a sandbox has no use for: its memory, boot
 /// parameters, build configuration, activity and identity. Each costs a mount in every sandbox.
@@ -263,6 +273,20 @@ impl Child<'_> {
         fds::duplicate_to(log, 2)?;
         fds::duplicate_to(channel.as_ref().unwrap_or(self.channel).as_fd(), CHANNEL_FD)
     }
+}
+
+/// Converts command and environment into the kernel's form.
+pub(super) fn prepare(spec: &SandboxSpec) -> Result<Program, Fault> {
+    let program = Program::new(&spec.command, &spec.env);
+    doing("take the command", program.map_err(|error| io::Error::other(error.to_string())))
+}
+
+/// Kills and reaps a child that could not be released.
+pub(super) fn kill_and_reap(process: &Cloned) {
+    // If it has ended, the wait returns immediately.
+    let _ = pidfd_send_signal(&process.pidfd, Signal::KILL);
+    let id = WaitId::PidFd(process.pidfd.as_fd());
+    let _ = waitid(id, WaitIdOptions::EXITED);
 }
 
 /// The mount attributes of a sandbox's `/proc`. The children of a zygote write their id maps

@@ -13,53 +13,15 @@ use std::time::Instant;
 
 use snowmelt_types::SandboxId;
 
+use super::Service;
 use super::fork::FORK_TIMEOUT;
-use super::protocol::Entries;
-use super::record::{Call, Forked, Origin, Phase, SandboxRecord, Starting, Token, UNREQUESTED};
-use super::service::Service;
-use super::zygote::Wanted;
+use super::record::{Call, Forked, Origin, Phase, SandboxRecord, Starting, UNREQUESTED};
 use crate::message::Failure;
-use crate::spec::{ForkSpec, Limits, Root};
+use crate::spawner::zygote::Wanted;
+use crate::spawner::zygote::preforked_child::{Preforked, PreforkedSpec, State};
+use crate::spawner::zygote::protocol::{Entries, Token};
+use crate::spec::ForkSpec;
 use crate::times::PREFORK_AFTER;
-
-/// The preforked child that a zygote has, or is to have.
-pub(super) struct Preforked {
-    root: Root,
-    limits: Limits,
-    state: State,
-}
-
-enum State {
-    /// The child is to be made at this time.
-    Due(Instant),
-    /// The child is made, and perhaps still in flight.
-    Made(Token),
-}
-
-/// The spec of a child without an entry: only its root and limits are known.
-#[derive(Clone)]
-pub(super) struct PreforkedSpec {
-    pub id: SandboxId,
-    pub root: Root,
-    pub limits: Limits,
-}
-
-impl Preforked {
-    /// The time at which the child is to be made. `None` if it is made already.
-    pub fn due(&self) -> Option<Instant> {
-        match self.state {
-            State::Due(then) => Some(then),
-            State::Made(_) => None,
-        }
-    }
-
-    fn token(&self) -> Option<Token> {
-        match self.state {
-            State::Due(_) => None,
-            State::Made(token) => Some(token),
-        }
-    }
-}
 
 impl Service {
     /// Serves a request with the zygote's preforked child, and schedules the next one. Returns

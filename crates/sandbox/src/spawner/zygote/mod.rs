@@ -5,6 +5,9 @@
 //! trusted only about its own children, and never waited for without a limit: the socket does not
 //! block, and a zygote that breaks the protocol is killed.
 
+pub(super) mod preforked_child;
+pub(super) mod protocol;
+
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,12 +17,11 @@ use snowmelt_kernel::packet;
 use snowmelt_types::SandboxId;
 
 use super::ids::Numbers;
-use super::preforked::{Preforked, PreforkedSpec};
-use super::protocol::Order;
-use super::record::Token;
 use crate::cgroup::Group;
 use crate::message::ZygoteReady;
 use crate::spec::{ForkSpec, NetworkId, Root, ZygoteSpec};
+use preforked_child::{Preforked, PreforkedSpec};
+use protocol::{Order, Token};
 
 /// The longest packet from a zygote.
 const LONGEST_FROM_ZYGOTE: usize = 128 << 10;
@@ -195,6 +197,7 @@ impl ZygoteState {
         }
     }
 }
+
 /// Makes a control socket for a Python zygote, with the first message sent. Returns the spawner's
 /// end and the zygote's.
 pub(super) fn configure(spec: &ZygoteSpec) -> io::Result<(OwnedFd, OwnedFd)> {
