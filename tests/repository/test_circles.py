@@ -44,11 +44,6 @@ ALLOWED: dict[str, dict[str, str]] = {
             "an error of a statement names the functions of the session"
         ),
     },
-    "sandbox": {
-        "handle instance lanes launch network reader registry replace": (
-            "the lanes are replaced by the reader that finds one dead"
-        ),
-    },
     "snowmelt": {
         "args/build args/image": "`image build` is one of the commands of `image`",
         "args/burst args/function": "`fn burst` is one of the commands of `fn`",

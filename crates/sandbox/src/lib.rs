@@ -5,27 +5,26 @@
 //! [`Spawner`] is the handle, [`Sandbox`] and [`Zygote`] are what its methods return, and
 //! [`spawner_main`] is the main function of the helper.
 //!
+//! | process | module |
+//! |---|---|
+//! | the server | `client` |
+//! | the spawner | `spawner`, with the roots and namespaces (`root`, `namespaces`) and the system call policies (`policy`) that it gives to sandboxes |
+//! | both | `message`, `spec`, `cgroup`, `run_dir`, `times`, `error` |
+//!
+//! Neither process imports from the other's module.
+//!
 //! Invariant: whichever of the server, the spawner and a sandbox dies first, everything that
 //! belongs to a sandbox is removed once the others have noticed, or at the latest by the next
 //! [`sweep`].
 
 mod cgroup;
+mod client;
 mod error;
 mod fault;
-mod handle;
-mod instance;
-mod lanes;
-mod launch;
 mod message;
 mod namespaces;
-mod network;
-mod open;
 mod policy;
 mod probe;
-mod reader;
-mod registry;
-mod replace;
-mod request;
 mod root;
 mod run_dir;
 mod spawner;
@@ -34,16 +33,14 @@ mod times;
 mod weaken;
 
 pub use cgroup::unified_group;
+pub use client::{
+    NetworkNamespace, Options, Sandbox, Spawner, SpawnerHealth, SpawnerProcess, Zygote, sweep,
+};
 pub use error::Error;
-pub use handle::{Options, Spawner, SpawnerProcess};
-pub use instance::{Sandbox, Zygote};
 pub use message::{Imported, ZygoteReady};
 pub use namespaces::NAMESPACES;
-pub use network::NetworkNamespace;
 pub use probe::{Probe, probe};
-pub use replace::SpawnerHealth;
 pub use root::root_of_image;
-pub use run_dir::sweep;
 pub use spawner::spawner_main;
 pub use spec::{
     Base, Bind, CHANNEL_FD, ForkSpec, ImageBind, Limits, MAX_WRITABLE, MountedImage, Network,

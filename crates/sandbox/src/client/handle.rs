@@ -1,40 +1,23 @@
 //! The server's handle of the spawner: start it, request sandboxes, end it.
 
-use std::ffi::OsString;
 use std::fmt;
 use std::num::NonZero;
 use std::os::fd::BorrowedFd;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use snowmelt_types::SandboxId;
 
-use crate::instance::{Sandbox, StartedSandbox, Zygote};
-use crate::lanes::Lanes;
-use crate::launch::{Launched, Launcher};
+use super::instance::{Sandbox, Zygote};
+use super::lanes::{Lanes, SpawnerHealth};
+use super::launch::{Launched, Launcher, Options};
+use super::network::NetworkNamespace;
+use super::pidfd;
+use super::registry::PendingStart;
+use super::request::{Addresses, no_sandbox};
+use super::run_dir::RunDir;
 use crate::message::{MAX_LANES, Operation, ZYGOTES};
-use crate::network::{Addresses, NetworkNamespace};
-use crate::reader::{self, Ready};
-use crate::registry::PendingStart;
-use crate::replace::SpawnerHealth;
-use crate::request::no_sandbox;
-use crate::run_dir::RunDir;
-use crate::spec::{ForkSpec, NetworkProgram, SandboxSpec, Total, ZygoteSpec};
+use crate::spec::{ForkSpec, NetworkProgram, SandboxSpec, ZygoteSpec};
 use crate::{Error, Result};
-
-/// The options for starting a spawner.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// A folder for this process only, created here (mode 0711) and removed at the end. Its parent
-    /// is the folder that [`crate::sweep`] sweeps.
-    pub run_dir: PathBuf,
-    /// The program that calls [`crate::spawner_main`], and its arguments.
-    pub spawner_command: Vec<OsString>,
-    /// The parent control group of all sandboxes: `snowmelt/<instance>`.
-    pub parent_cgroup: String,
-    /// The limits of that control group.
-    pub total: Total,
-}
 
 /// A running spawner whose socket is not read yet.
 pub struct SpawnerProcess {
@@ -47,7 +30,7 @@ pub struct SpawnerProcess {
 impl SpawnerProcess {
     /// The process id of the spawner's first lane.
     pub fn pid(&self) -> u32 {
-        reader::pid_of(&self.launched.pidfd)
+        pidfd::pid_of(&self.launched.pidfd)
     }
 
     /// Sets the maximum number of lanes, 1 to 4: processes that make sandboxes in parallel. The
@@ -62,7 +45,7 @@ impl SpawnerProcess {
     /// # Errors
     /// [`Error::Launch`] when the runtime cannot watch the socket.
     pub fn attach(self) -> Result<Spawner> {
-        let first = Ready::first(self.launched)?;
+        let first = self.launched.into_ready()?;
         Ok(Spawner { lanes: Lanes::new(first, self.launcher, self.run_dir, self.lanes) })
     }
 }
@@ -118,16 +101,17 @@ impl Spawner {
     /// [`Error::Start`] with the step that failed, [`Error::Spec`] for an invalid spec,
     /// [`Error::SpawnerLost`], [`Error::NotReplaced`].
     pub async fn start(&self, spec: SandboxSpec) -> Result<Sandbox> {
-        let started = match self.start_once(spec.clone()).await {
+        match self.start_once(spec.clone()).await {
             Err(Error::SpawnerLost) => self.start_once(spec).await,
             done => done,
-        };
-        Ok(Sandbox::new(started?))
+        }
     }
 
-    async fn start_once(&self, spec: SandboxSpec) -> Result<StartedSandbox> {
+    async fn start_once(&self, spec: SandboxSpec) -> Result<Sandbox> {
         let (id, limits) = (spec.id.clone(), spec.limits);
-        self.lanes.pick(&id).await?.begin(id, limits, Operation::Start(spec)).await
+        let lane = self.lanes.pick(&id).await?;
+        let started = lane.begin(id, limits, Operation::Start(spec)).await?;
+        Ok(Sandbox::new(started, lane))
     }
 
     /// Starts many programs with one request, or with several where it would be too long; returns
@@ -175,7 +159,7 @@ impl Spawner {
             let operation = Operation::StartZygote(spec.clone());
             match lane.begin(id.clone(), limits, operation).await {
                 Err(Error::ZygoteSlots { .. }) => full.push(lane.lane()),
-                started => return Ok(Zygote::new(started?)),
+                started => return Ok(Zygote::new(started?, lane)),
             }
         }
         Err(Error::ZygoteSlots { id })
@@ -192,7 +176,7 @@ impl Spawner {
         let lane = zygote.lane();
         let zygote: SandboxId = zygote.id().clone();
         let started = lane.begin(id, limits, Operation::Fork { zygote, spec }).await?;
-        Ok(Sandbox::new(started))
+        Ok(Sandbox::new(started, lane.clone()))
     }
 
     /// Forks a zygote once for each spec, with one request; the results are in the order of
@@ -213,8 +197,9 @@ impl Spawner {
     /// zygotes below it.
     pub async fn grow(&self, parent: &Zygote, spec: ZygoteSpec) -> Result<Zygote> {
         let (id, limits, zygote) = (spec.id.clone(), spec.limits, parent.id().clone());
-        let started = parent.lane().begin(id, limits, Operation::Grow { zygote, spec }).await?;
-        Ok(Zygote::new(started))
+        let lane = parent.lane();
+        let started = lane.begin(id, limits, Operation::Grow { zygote, spec }).await?;
+        Ok(Zygote::new(started, lane.clone()))
     }
 
     /// Makes an empty network namespace for the children of `owner`, or for programs if `owner` is
@@ -306,7 +291,10 @@ async fn wait_for_all(pending: Vec<Result<PendingStart>>) -> Vec<Result<Sandbox>
     let mut started = Vec::with_capacity(pending.len());
     for pending in pending {
         started.push(match pending {
-            Ok(pending) => pending.started().await.map(Sandbox::new),
+            Ok(pending) => {
+                let lane = pending.lane().clone();
+                pending.started().await.map(|started| Sandbox::new(started, lane))
+            }
             Err(error) => Err(error),
         });
     }

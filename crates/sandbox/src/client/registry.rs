@@ -15,17 +15,16 @@ use snowmelt_types::{End, Outcome, SandboxId};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{oneshot, watch};
 
-use crate::instance::{Endpoints, SandboxProcess, StartedSandbox};
+use super::process::{SandboxProcess, StartedSandbox};
+use super::request::{Addresses, batches, encode, failed, no_sandbox};
+use super::run_dir::RunDir;
 use crate::message::{Event, Operation, Request, Started};
-use crate::network::Addresses;
-use crate::request::{batches, encode, failed, no_sandbox};
-use crate::run_dir::RunDir;
 use crate::spec::{Limits, NetworkId};
 use crate::{Error, Result};
 
 /// The state of a lane, shared by the handle, its clones and everything that the lane started for
 /// them.
-pub(crate) struct Registry {
+pub(super) struct Registry {
     lane: u32,
     pid: u32,
     socket: Arc<AsyncFd<OwnedFd>>,
@@ -64,12 +63,13 @@ impl State {
 }
 
 /// The load of a lane, compared by requests in progress, then by live sandboxes.
-pub(crate) type Load = (usize, usize);
+pub(super) type Load = (usize, usize);
 
 impl Registry {
     /// Takes over the socket of a lane that is ready; the caller starts the reader.
     pub fn new(
-        (lane, pid): (u32, u32),
+        lane: u32,
+        pid: u32,
         socket: Arc<AsyncFd<OwnedFd>>,
         run_dir: &Arc<RunDir>,
     ) -> Arc<Self> {
@@ -259,7 +259,7 @@ impl Registry {
     }
 
     /// Handles an event of the lane.
-    pub fn handle(self: &Arc<Self>, event: Event, fds: Vec<OwnedFd>) {
+    pub fn handle(&self, event: Event, fds: Vec<OwnedFd>) {
         match event {
             Event::Started { sequence, started } => self.started(sequence, started, fds),
             Event::Network { sequence } => {
@@ -285,7 +285,7 @@ impl Registry {
         }
     }
 
-    fn started(self: &Arc<Self>, sequence: u64, started: Started, mut fds: Vec<OwnedFd>) {
+    fn started(&self, sequence: u64, started: Started, mut fds: Vec<OwnedFd>) {
         let listener = if fds.len() > 3 { fds.pop() } else { None };
         let Ok([pidfd, channel, log]) = <[OwnedFd; 3]>::try_from(fds) else {
             tracing::error!(sequence, "the spawner sent a start without its descriptors");
@@ -293,17 +293,13 @@ impl Registry {
         };
         let mut state = self.state();
         let Some(waiter) = state.answered(sequence) else { return };
-        let zygote = started.zygote.clone();
+        let ready = started.zygote.clone().unwrap_or_default();
         let process =
             Arc::new(SandboxProcess::new(waiter.id.clone(), waiter.limits, pidfd, started));
         state.living.insert(waiter.id, process.clone());
         drop(state);
-        let sandbox = StartedSandbox::new(
-            process,
-            Endpoints { channel, log, listener },
-            zygote,
-            self.clone(),
-        );
+        let log = Some(log);
+        let sandbox = StartedSandbox { process, channel, log, listener, ready, kill_on_drop: true };
         // If the waiter is gone, the sandbox is dropped here, which kills it.
         drop(waiter.reply.send(Ok(sandbox)));
     }
@@ -342,7 +338,7 @@ impl Drop for Registry {
 }
 
 /// A requested sandbox that has not started yet. Dropping it kills the sandbox.
-pub(crate) struct PendingStart {
+pub(super) struct PendingStart {
     registry: Arc<Registry>,
     id: SandboxId,
     sequence: u64,
@@ -350,6 +346,11 @@ pub(crate) struct PendingStart {
 }
 
 impl PendingStart {
+    /// The lane that starts the sandbox.
+    pub fn lane(&self) -> &Arc<Registry> {
+        &self.registry
+    }
+
     /// Waits until the sandbox has started.
     pub async fn started(mut self) -> Result<StartedSandbox> {
         let Some(answer) = &mut self.answer else { return Err(Error::SpawnerLost) };

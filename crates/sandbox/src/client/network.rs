@@ -5,33 +5,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::registry::Registry;
+use super::request::no_sandbox;
 use crate::message::Operation;
-use crate::registry::Registry;
-use crate::request::no_sandbox;
 use crate::spec::NetworkId;
 
 /// The next number of a network. Numbers are unique within a process.
 static NEXT: AtomicU64 = AtomicU64::new(1);
-
-/// The way in which sandboxes of a network are held to their addresses.
-#[derive(Clone, Copy)]
-pub(crate) enum Addresses<'a> {
-    /// The spawner does not enforce addresses.
-    Free,
-    /// A seccomp notifier: calls that name an address wait for an answer.
-    Notifier,
-    /// Entries in this table of the kernel, by control group.
-    Table(BorrowedFd<'a>),
-}
-
-impl<'a> Addresses<'a> {
-    pub fn table(self) -> Option<BorrowedFd<'a>> {
-        match self {
-            Self::Table(table) => Some(table),
-            Self::Free | Self::Notifier => None,
-        }
-    }
-}
 
 /// A network namespace for sandboxes of one lane. Dropping it closes the spawner's descriptor; the
 /// kernel removes the namespace after its last sandbox has ended.
@@ -42,11 +22,11 @@ pub struct NetworkNamespace {
 }
 
 impl NetworkNamespace {
-    pub(crate) fn new(id: NetworkId, namespace: OwnedFd, lane: Arc<Registry>) -> Self {
+    pub(super) fn new(id: NetworkId, namespace: OwnedFd, lane: Arc<Registry>) -> Self {
         Self { id, namespace, lane }
     }
 
-    pub(crate) fn next_id() -> NetworkId {
+    pub(super) fn next_id() -> NetworkId {
         NetworkId(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
@@ -61,7 +41,7 @@ impl NetworkNamespace {
         self.lane.load().is_some()
     }
 
-    pub(crate) fn lane(&self) -> &Arc<Registry> {
+    pub(super) fn lane(&self) -> &Arc<Registry> {
         &self.lane
     }
 }

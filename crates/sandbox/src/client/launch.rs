@@ -12,7 +12,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -20,27 +20,55 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, open};
 use snowmelt_kernel::packet;
 
-use crate::handle::Options;
+use super::pidfd;
+use super::readiness::{self, Processes, Ready};
+use super::run_dir::RunDir;
 use crate::message::{LONGEST_PACKET, MADE, Setup};
-use crate::reader::{self, Processes};
-use crate::run_dir::RunDir;
+use crate::spec::Total;
 use crate::{Error, Result};
 
 /// The limit on the time in which the spawner sets itself up. It takes milliseconds; a program that
 /// is not a spawner would never answer.
 const SETUP_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The options for starting a spawner.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// A folder for this process only, created here (mode 0711) and removed at the end. Its parent
+    /// is the folder that [`crate::sweep`] sweeps.
+    pub run_dir: PathBuf,
+    /// The program that calls [`crate::spawner_main`], and its arguments.
+    pub spawner_command: Vec<OsString>,
+    /// The parent control group of all sandboxes: `snowmelt/<instance>`.
+    pub parent_cgroup: String,
+    /// The limits of that control group.
+    pub total: Total,
+}
+
 /// The spawner's command.
-pub(crate) struct Launcher {
+pub(super) struct Launcher {
     options: Options,
     /// The open file of the program; `None` where the command is not an absolute path.
     program: Option<OwnedFd>,
 }
 
 /// A running spawner: its process, and our end of its control socket.
-pub(crate) struct Launched {
+pub(super) struct Launched {
     pub pidfd: OwnedFd,
     pub socket: OwnedFd,
+}
+
+impl Launched {
+    /// Makes the first lane of the spawner.
+    ///
+    /// # Errors
+    /// [`Error::Launch`] when the runtime cannot watch its socket.
+    pub fn into_ready(self) -> Result<Ready> {
+        let command = || "the socket of the spawner".into();
+        let socket = readiness::watch(self.socket);
+        let socket = socket.map_err(|source| Error::Launch { command: command(), source })?;
+        Ok(Ready { lane: 0, pidfd: self.pidfd, socket })
+    }
 }
 
 impl Launcher {
@@ -72,7 +100,7 @@ impl Launcher {
         match self.set_up(run_dir, &ours, &mut made) {
             Ok(Ok((pidfd, init))) => {
                 init.into_iter().for_each(|init| run_dir.add_init(init));
-                if reader::pid_of(&pidfd) != child.id() {
+                if pidfd::pid_of(&pidfd) != child.id() {
                     // It has made the lane and is about to exit.
                     child.wait().map_err(failed)?;
                 }
@@ -82,7 +110,7 @@ impl Launcher {
                 // It may have exited already.
                 drop(child.kill());
                 drop(child.wait());
-                reader::end_all(&made);
+                pidfd::end_all(&made);
                 // What cannot be removed now is removed before the next attempt.
                 drop(run_dir.clean_lanes());
                 Err(outcome.map_or_else(failed, |refused| match refused {
@@ -122,7 +150,7 @@ impl Launcher {
             wait_for_packet(socket, deadline)?;
             let packet = packet::receive(socket, &mut buffer)?;
             if &buffer[..packet.length] != MADE {
-                return reader::ready(&packet, &buffer);
+                return readiness::ready(&packet, &buffer);
             }
             made.extend(packet.fds);
         }

@@ -9,43 +9,49 @@
 //! Invariant: a number belongs to one lane until everything of that lane is removed, so no two
 //! lanes share control groups or user ids.
 
+mod copies;
+mod replacement;
+mod restart;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use snowmelt_types::SandboxId;
 
-use crate::launch::Launcher;
+use super::launch::Launcher;
+use super::reader::Reader;
+use super::readiness::Ready;
+use super::registry::Registry;
+use super::run_dir::RunDir;
 use crate::message::MAX_LANES;
-use crate::reader::{self, Ready};
-use crate::registry::Registry;
-use crate::replace::{self, Replacement};
-use crate::run_dir::RunDir;
 use crate::{Error, Result};
+use replacement::Replacement;
+pub use replacement::SpawnerHealth;
 
 /// The number of starts that must have found every lane busy before another lane is made: a lane
 /// costs as much as one start, and a few hundred KiB.
 const NEW_LANE_THRESHOLD: usize = 8;
 
 /// The existing lanes.
-pub(crate) struct Lanes {
+pub(super) struct Lanes {
     /// The maximum number of lanes.
-    pub(super) most: u32,
+    most: u32,
     state: Mutex<State>,
     /// The lock that is held while a lane is made.
-    pub(super) opening: tokio::sync::Mutex<()>,
-    pub(super) replacement: Replacement,
+    opening: tokio::sync::Mutex<()>,
+    replacement: Replacement,
     /// The run directory; `None` once the platform ends. The readers of the lanes share it, and the
     /// last one cleans it.
     run_dir: Mutex<Option<Arc<RunDir>>>,
     own: Weak<Self>,
 }
 
-pub(super) struct State {
+struct State {
     /// All lanes, including dead ones that are not cleaned up yet.
-    pub(super) lanes: Vec<Arc<Registry>>,
+    lanes: Vec<Arc<Registry>>,
     /// The number of starts that found every lane busy since the last lane was made.
     busy_starts: usize,
     /// Whether the platform ends, so that no further lane is made.
-    pub(super) is_ending: bool,
+    is_ending: bool,
 }
 
 impl Lanes {
@@ -53,7 +59,7 @@ impl Lanes {
     pub fn new(first: Ready, launcher: Launcher, run_dir: RunDir, most: u32) -> Arc<Self> {
         let run_dir = Arc::new(run_dir);
         Arc::new_cyclic(|lanes| {
-            let first = reader::start_reading(first, run_dir.clone(), lanes.clone());
+            let first = start_reading(first, run_dir.clone(), lanes.clone());
             let state = State { lanes: vec![first], busy_starts: 0, is_ending: false };
             Self {
                 most: most.clamp(1, MAX_LANES),
@@ -147,7 +153,7 @@ impl Lanes {
     }
 
     /// Notes that a lane has died. It is not cleaned up yet.
-    pub fn lost(&self) {
+    fn lost(&self) {
         if !self.any_alive() && !self.is_ending() {
             self.replacement.is_needed();
         }
@@ -155,45 +161,45 @@ impl Lanes {
 
     /// Removes the lane of this number from the list, because everything of it is removed. If it
     /// was the last one, another spawner is started.
-    pub fn forget(&self, lane: u32) {
+    fn forget(&self, lane: u32) {
         let mut state = self.state();
         state.lanes.retain(|known| known.lane() != lane);
         if state.lanes.is_empty() && !state.is_ending {
-            tokio::spawn(replace::replace(self.own.clone()));
+            tokio::spawn(Self::replace(self.own.clone()));
         }
     }
 
     /// Adds a lane.
-    pub fn add(&self, ready: Ready, run_dir: Arc<RunDir>) {
-        let lane = reader::start_reading(ready, run_dir, self.own.clone());
+    fn add(&self, ready: Ready, run_dir: Arc<RunDir>) {
+        let lane = start_reading(ready, run_dir, self.own.clone());
         self.state().lanes.push(lane);
         self.replacement.is_done();
     }
 
     /// Whether any lane is alive.
-    pub fn any_alive(&self) -> bool {
+    fn any_alive(&self) -> bool {
         self.state().least_loaded().is_some()
     }
 
     /// Whether there is no lane, not even a dead one that is not cleaned up yet.
-    pub fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.state().lanes.is_empty()
     }
 
     /// Whether no further lane is made.
-    pub fn is_ending(&self) -> bool {
+    fn is_ending(&self) -> bool {
         self.state().is_ending
     }
 
     /// The process ids of the live lanes.
-    pub fn pids(&self) -> Vec<u32> {
+    fn pids(&self) -> Vec<u32> {
         let state = self.state();
         let living = state.lanes.iter().filter(|lane| lane.load().is_some());
         living.map(|lane| lane.pid()).collect()
     }
 
     /// The run directory, until the end.
-    pub fn run_dir(&self) -> Option<Arc<RunDir>> {
+    fn run_dir(&self) -> Option<Arc<RunDir>> {
         self.run_dir.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -224,7 +230,7 @@ impl Lanes {
         self.run_dir.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, State> {
         // Every change of the state is complete within one call.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -237,15 +243,36 @@ impl Drop for Lanes {
     }
 }
 
+/// Starts a task that reads the messages of a lane until the lane ends, and removes its remains;
+/// returns the lane's registry. The list learns of both.
+fn start_reading(ready: Ready, run_dir: Arc<RunDir>, lanes: Weak<Lanes>) -> Arc<Registry> {
+    let (reader, registry) = Reader::new(ready, run_dir);
+    let (lane, known) = (registry.lane(), Arc::downgrade(&registry));
+    tokio::spawn(async move {
+        reader.read_to_end().await;
+        if let Some(lanes) = lanes.upgrade() {
+            lanes.lost();
+        }
+        reader.clean_up().await;
+        if let Some(lanes) = lanes.upgrade() {
+            lanes.forget(lane);
+        }
+        if let Some(registry) = known.upgrade() {
+            registry.is_gone();
+        }
+    });
+    registry
+}
+
 /// Removes the run directory if this is its last user.
-pub(super) fn release_run_dir(run_dir: Arc<RunDir>) {
-    if let Err(error) = reader::remove_if_last(run_dir) {
+fn release_run_dir(run_dir: Arc<RunDir>) {
+    if let Err(error) = run_dir.remove_if_last() {
         tracing::warn!(%error, "the remains of the spawner could not be removed");
     }
 }
 
 impl State {
-    pub(super) fn least_loaded(&self) -> Option<Arc<Registry>> {
+    fn least_loaded(&self) -> Option<Arc<Registry>> {
         self.least_loaded_of(|_| true)
     }
 

@@ -3,6 +3,7 @@
 //! Invariant: no packet is longer than [`LONGEST_PACKET`].
 
 use std::io;
+use std::os::fd::BorrowedFd;
 
 use serde::Serialize;
 use snowmelt_types::SandboxId;
@@ -10,9 +11,30 @@ use snowmelt_types::SandboxId;
 use crate::message::{Failure, LONGEST_PACKET, Request};
 use crate::{Error, Result};
 
+/// The way in which sandboxes of a network are held to their addresses.
+#[derive(Clone, Copy)]
+pub(super) enum Addresses<'a> {
+    /// The spawner does not enforce addresses.
+    Free,
+    /// A seccomp notifier: calls that name an address wait for an answer.
+    Notifier,
+    /// Entries in this table of the kernel, by control group.
+    Table(BorrowedFd<'a>),
+}
+
+impl<'a> Addresses<'a> {
+    /// The descriptor that is sent with the request.
+    pub fn table(self) -> Option<BorrowedFd<'a>> {
+        match self {
+            Self::Table(table) => Some(table),
+            Self::Free | Self::Notifier => None,
+        }
+    }
+}
+
 /// Splits specs so that each batch fits into a packet with room to spare. A spec that is too long
 /// by itself is refused when it is sent.
-pub(crate) fn batches<S: Serialize>(specs: Vec<S>) -> Vec<Vec<S>> {
+pub(super) fn batches<S: Serialize>(specs: Vec<S>) -> Vec<Vec<S>> {
     const MOST: usize = LONGEST_PACKET - 4096;
     let (mut batches, mut left) = (Vec::new(), 0);
     for spec in specs {
@@ -30,12 +52,12 @@ pub(crate) fn batches<S: Serialize>(specs: Vec<S>) -> Vec<Vec<S>> {
 }
 
 /// The empty id, for requests about no sandbox or about many.
-pub(crate) fn no_sandbox() -> SandboxId {
+pub(super) fn no_sandbox() -> SandboxId {
     SandboxId::from(String::new())
 }
 
 /// Encodes a request. A request that does not fit into a packet is refused.
-pub(crate) fn encode(id: &SandboxId, request: &Request) -> Result<Vec<u8>> {
+pub(super) fn encode(id: &SandboxId, request: &Request) -> Result<Vec<u8>> {
     let refused = |reason: String| Error::Spec { id: id.clone(), reason };
     let bytes = serde_json::to_vec(request).map_err(|error| refused(error.to_string()))?;
     if bytes.len() > LONGEST_PACKET {
@@ -48,7 +70,7 @@ pub(crate) fn encode(id: &SandboxId, request: &Request) -> Result<Vec<u8>> {
 }
 
 /// The error of a start that failed in the spawner.
-pub(crate) fn failed(id: SandboxId, failure: Failure) -> Error {
+pub(super) fn failed(id: SandboxId, failure: Failure) -> Error {
     match failure {
         Failure::Step { step, errno } => {
             Error::Start { id, step, source: io::Error::from_raw_os_error(errno) }

@@ -5,27 +5,27 @@ use std::sync::Arc;
 
 use snowmelt_kernel::packet;
 
-use crate::lanes::{Lanes, release_run_dir};
-use crate::reader::{self, Ready};
-use crate::registry::Registry;
+use super::{Lanes, release_run_dir};
+use crate::client::readiness::{self, Ready};
+use crate::client::registry::Registry;
 
 impl Lanes {
     /// Makes one more lane, unless one is being made.
-    pub async fn open_one(&self) {
+    pub(super) async fn open_one(&self) {
         if let Ok(_turn) = self.opening.try_lock() {
             self.open().await;
         }
     }
 
     /// Makes lanes up to the maximum.
-    pub async fn open_all(&self) {
+    pub(super) async fn open_all(&self) {
         if let Ok(_turn) = self.opening.try_lock() {
             while self.open().await {}
         }
     }
 
     /// Makes a lane; false if no more are allowed or it fails.
-    pub async fn open(&self) -> bool {
+    pub(super) async fn open(&self) -> bool {
         let Some((parent, number)) = self.next() else { return false };
         let Some(run_dir) = parent.run_dir() else { return false };
         match copy(&parent, number).await {
@@ -56,5 +56,5 @@ impl Lanes {
 async fn copy(parent: &Registry, number: u32) -> io::Result<Ready> {
     let (ours, theirs) = packet::pair()?;
     parent.open(number, theirs).await.map_err(io::Error::other)?;
-    reader::wait_for(number, ours).await
+    readiness::wait_for(number, ours).await
 }

@@ -1,0 +1,208 @@
+//! The process of a sandbox or zygote, as the server knows it: its figures, its end, and the
+//! reason for which the server killed it.
+//!
+//! Invariant: a process has one outcome, which answers everyone who waits, before and after the
+//! end. A paused process is resumed before it is killed.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, pidfd_send_signal};
+use snowmelt_types::{ByteSize, End, Outcome, SandboxId};
+use tokio::sync::watch;
+
+use super::pidfd;
+use crate::cgroup::{FreezerFile, OpenFreezerFile};
+use crate::message::{Ended, Started, Status, ZygoteReady};
+use crate::spec::Limits;
+
+/// The state that sandboxes and zygotes have in common: the process and its end.
+pub(super) struct SandboxProcess {
+    id: SandboxId,
+    limits: Limits,
+    pidfd: OwnedFd,
+    started: Started,
+    paused: AtomicBool,
+    open_freezer: OpenFreezerFile,
+    started_at: Instant,
+    /// The first reason for which the caller killed the process. `None` if it did not.
+    reason: Mutex<Option<End>>,
+    outcome: watch::Sender<Option<Outcome>>,
+}
+
+impl SandboxProcess {
+    /// Makes the state of a process that was started.
+    pub fn new(id: SandboxId, limits: Limits, pidfd: OwnedFd, started: Started) -> Self {
+        Self {
+            id,
+            limits,
+            pidfd,
+            started,
+            paused: AtomicBool::new(false),
+            open_freezer: OpenFreezerFile::default(),
+            started_at: Instant::now(),
+            reason: Mutex::default(),
+            outcome: watch::Sender::new(None),
+        }
+    }
+
+    /// Kills the process for this reason.
+    pub fn kill(&self, reason: End) {
+        let mut first = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
+        first.get_or_insert(reason);
+        drop(first);
+        // Fails only when the process is gone already.
+        let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+        self.release();
+    }
+
+    /// The first reason for which the caller killed the process.
+    pub fn reason(&self) -> Option<End> {
+        self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The time since the start.
+    pub fn age(&self) -> Duration {
+        self.started_at.elapsed()
+    }
+
+    /// Notes the end that the spawner has reported.
+    pub fn end(&self, ended: &Ended) {
+        self.finish(Outcome {
+            end: end_of(ended, &self.limits, self.reason()),
+            peak_memory: ended.memory_peak,
+            cpu: ended.cpu_us.map(Duration::from_micros),
+            wall: Duration::from_micros(ended.wall_us),
+        });
+    }
+
+    /// The identifier of the sandbox.
+    pub fn id(&self) -> &SandboxId {
+        &self.id
+    }
+
+    /// Stops the processes of the sandbox until [`Self::resume`].
+    pub fn pause(&self) -> io::Result<()> {
+        let freezer_file = self.freezer_file()?;
+        self.paused.store(true, Ordering::Release);
+        self.open_freezer.freeze(freezer_file)
+    }
+
+    /// Resumes the process if it is paused.
+    pub fn resume(&self) -> io::Result<()> {
+        if self.paused.swap(false, Ordering::AcqRel) {
+            self.open_freezer.thaw(self.freezer_file()?)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Resumes the process before it ends. A process stopped by the version 1 freezer cannot die,
+    /// and the next sandbox may get the same control group.
+    fn release(&self) {
+        // Fails only for a group that is gone.
+        drop(self.resume());
+    }
+
+    /// Notes the outcome, which answers all waiters.
+    pub fn finish(&self, outcome: Outcome) {
+        self.release();
+        self.outcome.send_replace(Some(outcome));
+    }
+
+    /// Waits for the end of the process.
+    pub async fn wait(&self) -> Outcome {
+        let mut outcome = self.outcome.subscribe();
+        // The sender is `self`, so the channel cannot close while we wait.
+        let known = outcome.wait_for(Option::is_some).await.ok().and_then(|known| known.clone());
+        known.unwrap_or(Outcome {
+            end: End::Killed,
+            peak_memory: None,
+            cpu: None,
+            wall: self.age(),
+        })
+    }
+
+    /// The cgroup v2 path of the process. `None` where the kernel has no such hierarchy.
+    pub fn group(&self) -> Option<&Path> {
+        self.started.freezer.as_ref()?.unified_group()
+    }
+
+    /// The process id on the host.
+    pub fn pid(&self) -> i32 {
+        pidfd::pid_of(&self.pidfd).cast_signed()
+    }
+
+    /// The peak memory so far, or in all once the process has ended.
+    pub fn memory_peak(&self) -> Option<ByteSize> {
+        if let Some(outcome) = &*self.outcome.borrow() {
+            return outcome.peak_memory;
+        }
+        read_size(self.started.memory_peak_file.as_ref()?)
+    }
+
+    /// The memory that is charged to the process now.
+    pub fn memory(&self) -> Option<ByteSize> {
+        if self.outcome.borrow().is_some() {
+            return Some(ByteSize(0));
+        }
+        read_size(self.started.memory_file.as_ref()?)
+    }
+
+    /// The time for which the processes were throttled by their CPU limit.
+    pub fn throttled(&self) -> Option<Duration> {
+        self.started.throttled_file.as_ref()?.read()
+    }
+
+    fn freezer_file(&self) -> io::Result<&FreezerFile> {
+        self.started.freezer.as_ref().ok_or_else(|| io::ErrorKind::Unsupported.into())
+    }
+}
+
+fn read_size(file: &Path) -> Option<ByteSize> {
+    fs::read_to_string(file).ok()?.trim().parse().ok().map(ByteSize)
+}
+
+/// Combines the kernel's counts and the caller's reason into one end reason.
+fn end_of(ended: &Ended, limits: &Limits, reason: Option<End>) -> End {
+    let failed = ended.status.is_failure();
+    if failed && ended.oom_kills > 0 {
+        let peak = ended.memory_peak.unwrap_or(limits.memory);
+        return End::OutOfMemory { limit: limits.memory, peak };
+    }
+    match (ended.status, reason) {
+        (Status::Signal(SIGKILL), Some(reason)) => reason,
+        _ if failed && ended.forks_refused > 0 => End::PidsLimit { limit: limits.pids },
+        (Status::Exit(code), _) => End::Exit { code },
+        (Status::Signal(signal), _) => End::Signal { signal },
+    }
+}
+
+const SIGKILL: i32 = Signal::KILL.as_raw();
+
+/// A started sandbox or zygote, before it is wrapped as either. Dropping it kills the process.
+pub(super) struct StartedSandbox {
+    pub process: Arc<SandboxProcess>,
+    /// The inode of the listening socket.
+    pub channel: OwnedFd,
+    /// The read end of the log, until it is taken.
+    pub log: Option<OwnedFd>,
+    /// The seccomp listener, if the sandbox has a notifier, until it is taken.
+    pub listener: Option<OwnedFd>,
+    /// The report of a zygote; empty for others.
+    pub ready: ZygoteReady,
+    pub kill_on_drop: bool,
+}
+
+impl Drop for StartedSandbox {
+    fn drop(&mut self) {
+        if self.kill_on_drop {
+            self.process.kill(End::Killed);
+        }
+    }
+}
