@@ -20,8 +20,8 @@ use crate::host::lock;
 use crate::lease::Lease;
 use crate::link::{self, Overlay};
 use crate::netlink::Batch;
-use crate::networks::Shared;
 use crate::prepare::Prepared;
+use crate::state::Shared;
 use crate::{
     Address, Error, JobSpec, Listener, Peer, Result, TracedRoute, egress, listen, ready, route,
     trace,

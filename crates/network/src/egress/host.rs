@@ -12,6 +12,7 @@ use rustix::net::netlink::NETFILTER;
 use super::table::{Device, Hook, Part, Table};
 use crate::host::{Host, lock};
 use crate::netlink::*;
+use crate::policy::always_denied;
 use crate::prepare::PREFIX;
 use crate::{Error, JobSpec, Range, Result, link};
 
@@ -21,12 +22,6 @@ const OURS: Device = Device::Prefix(PREFIX);
 /// `IFLA_INET_CONF`, `IPV4_DEVCONF_FORWARDING`.
 const SETTINGS: u16 = 1;
 const FORWARDING: u16 = 1;
-
-/// Destinations that no policy can grant: link-local addresses, where clouds serve credentials, and
-/// loopback.
-pub fn always_denied() -> [Range; 2] {
-    [Range::v4(Ipv4Addr::new(169, 254, 0, 0), 16), Range::v4(Ipv4Addr::new(127, 0, 0, 0), 8)]
-}
 
 /// Matches the overlay port of other hosts, which no policy can grant either: packets with the
 /// host's source address would be accepted as packets of whatever job they name.

@@ -5,10 +5,10 @@ use std::net::IpAddr;
 
 use super::host::{self, Pair, UDP};
 use super::table::{Device, Hook, Part, Table};
-use super::{Allow, Egress};
 use crate::Range;
 use crate::link::{self, EGRESS};
 use crate::netlink::*;
+use crate::policy::{Allow, Egress, always_denied};
 use crate::route::{self, NextHop, Route};
 
 const DEVICE: Device = Device::Number(EGRESS);
@@ -52,7 +52,7 @@ pub fn rules(egress: &Egress, overlays: u16) -> Batch {
         ],
     );
     let mut out = vec![vec![Part::To(DEVICE, false), Part::Accept]];
-    out.extend(host::always_denied().map(|range| vec![Part::Target(range), Part::Refuse]));
+    out.extend(always_denied().map(|range| vec![Part::Target(range), Part::Refuse]));
     out.push([&host::overlay_port(overlays)[..], &[Part::Refuse]].concat());
     out.push(vec![Part::New, Part::OverLimit(PER_SECOND, BURST), Part::Drop]);
     out.extend(egress.0.iter().flat_map(allowed));

@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, SocketType, getsockname, sockopt};
 use snowmelt_kernel::notify::{Answer, Call};
 use snowmelt_kernel::socket::send_from;
 
-use super::notifier::{Function, bind_address, check_waiting, copy_of, errno};
+use super::function::{Function, bind_address, check_waiting, copy_of, errno};
 use super::{message, rules, sockaddr};
 
 /// The maximum length of a datagram in bytes.

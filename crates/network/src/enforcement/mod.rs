@@ -18,6 +18,7 @@ mod addresses;
 mod cgroups;
 mod datagram;
 mod dual_stack;
+mod function;
 mod layout;
 mod message;
 mod notifier;

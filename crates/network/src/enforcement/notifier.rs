@@ -21,9 +21,9 @@ use rustix::net::sockopt;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, ipproto, socket_with};
 use rustix::time::Timespec;
 use snowmelt_kernel::namespace::{flags, join};
-use snowmelt_kernel::notify::{self, Answer, Call, Listener, calls};
-use snowmelt_kernel::socket::set_bind_address_only;
+use snowmelt_kernel::notify::{Answer, Call, Listener, calls};
 
+use super::function::{Function, bind_address, check_waiting, copy_of, errno, is_death};
 use super::pending::PendingConnections;
 use super::{datagram, message, rules, sockaddr};
 use crate::Address;
@@ -54,13 +54,6 @@ struct Shared {
     epoll: OwnedFd,
     functions: Mutex<BTreeMap<u64, Arc<Function>>>,
     next: AtomicU64,
-}
-
-/// A function and the listener of its calls.
-#[derive(Debug)]
-pub(super) struct Function {
-    pub listener: Listener,
-    pub own: Address,
 }
 
 impl Notifier {
@@ -186,22 +179,6 @@ impl Shared {
     }
 }
 
-impl Function {
-    /// Answers a call. It is not an error if the caller has died.
-    pub fn answer(&self, call: &Call, decided: Result<Answer, Errno>) {
-        let answer = decided.unwrap_or_else(|error| Answer::Error(error.raw_os_error()));
-        if let Err(error) = self.listener.answer(call, answer)
-            && !is_death(&error)
-        {
-            tracing::debug!(%error, "cannot answer a call of a function");
-        }
-    }
-}
-
-fn is_death(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(Errno::NOENT.raw_os_error())
-}
-
 /// Creates a socket for a function, bound to its address but without a port: so the kernel uses
 /// this address to listen, connect or send, and a later bind can still choose the port.
 fn create_socket(function: &Function, call: &Call) -> Result<Option<Answer>, Errno> {
@@ -233,15 +210,6 @@ fn bound_socket(own: Address, [family, kind, protocol, ..]: [u64; 6]) -> Result<
         sockopt::set_ipv6_v6only(&socket, false)?;
     }
     Ok(socket)
-}
-
-/// Binds a socket that has no port yet to an address only.
-pub(super) fn bind_address(socket: &OwnedFd, address: IpAddr) -> Result<(), Errno> {
-    set_bind_address_only(socket, true).map_err(errno)?;
-    let bound = bind(socket, &SocketAddr::new(address, 0));
-    // A later bind to port 0 must choose a port immediately.
-    set_bind_address_only(socket, false).map_err(errno)?;
-    bound
 }
 
 /// Binds a function's socket to the address that the rules give. Never left to the kernel: when it
@@ -277,19 +245,4 @@ fn prepare_connect(
         let _ = bind_address(&socket, source);
     }
     Ok((meant != wanted).then_some((socket, meant)))
-}
-
-pub(super) fn copy_of(call: &Call, number: u64) -> Result<OwnedFd, Errno> {
-    let number = i32::try_from(number as u32).map_err(|_| Errno::BADF)?;
-    notify::copy_descriptor(call.thread, number).map_err(errno)
-}
-
-/// Checks that the call still waits; otherwise its thread id, and memory read by it, may belong to
-/// another process.
-pub(super) fn check_waiting(function: &Function, call: &Call) -> Result<(), Errno> {
-    if function.listener.is_waiting(call) { Ok(()) } else { Err(Errno::SRCH) }
-}
-
-pub(super) fn errno(error: io::Error) -> Errno {
-    Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }

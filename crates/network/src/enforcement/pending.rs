@@ -18,7 +18,7 @@ use rustix::net::connect;
 use rustix::net::sockopt::{self, Timeout};
 use snowmelt_kernel::notify::{Answer, Call};
 
-use super::notifier::Function;
+use super::function::Function;
 
 /// The most pending connections of one function. A connection to oneself is pending only while the
 /// listen backlog is full.
