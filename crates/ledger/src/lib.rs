@@ -7,6 +7,7 @@
 //! the amount that its sandbox was measured to have; each is given back exactly once, when it is
 //! dropped.
 
+mod account;
 mod amount;
 mod ask;
 mod figures;

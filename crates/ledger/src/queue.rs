@@ -3,18 +3,27 @@
 //! queries that its tenant has asked for before.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 
 use snowmelt_types::Tenant;
-use tokio::sync::oneshot::Sender;
 
-use crate::{Ask, Reservation, Use};
+use crate::{Ask, Use};
+
+/// Hands over what was booked for a request; called once, without the lock of the account.
+pub(crate) type Deliver = Box<dyn FnOnce(Ask) + Send>;
 
 /// A request that waits.
-#[derive(Debug)]
 pub(crate) struct Waiter {
     pub number: u64,
     pub ask: Ask,
-    pub sender: Sender<Reservation>,
+    pub deliver: Deliver,
+}
+
+impl fmt::Debug for Waiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { number, ask, .. } = self;
+        f.debug_struct("Waiter").field("number", number).field("ask", ask).finish_non_exhaustive()
+    }
 }
 
 /// The line of its tenant in which a request waits.
@@ -48,12 +57,12 @@ pub(crate) struct Queue {
 
 impl Queue {
     /// Adds a request. Returns its number.
-    pub fn push(&mut self, ask: Ask, sender: Sender<Reservation>) -> u64 {
+    pub fn push(&mut self, ask: Ask, deliver: Deliver) -> u64 {
         self.last += 1;
         self.length += 1;
         let (number, tenant, line) = (self.last, ask.tenant.clone(), Line::of(ask.use_));
         let lines = self.tenants.entry(tenant).or_default();
-        lines.entry(line).or_default().push_back(Waiter { number, ask, sender });
+        lines.entry(line).or_default().push_back(Waiter { number, ask, deliver });
         number
     }
 

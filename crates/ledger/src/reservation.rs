@@ -1,19 +1,22 @@
 //! A part of a host's resources that somebody has, until it is dropped.
 
-use crate::{Amount, Ask, Ledger, Use};
+use std::sync::Arc;
+
+use crate::account::Account;
+use crate::{Amount, Ask, Use};
 
 /// A part of a host's resources. Dropping it gives it back, and waiting requests may be granted.
 #[derive(Debug)]
 #[must_use = "dropping it gives it back"]
 pub struct Reservation {
-    ledger: Ledger,
+    account: Arc<Account>,
     ask: Ask,
 }
 
 impl Reservation {
     /// Makes a reservation for an amount that was booked already.
-    pub(crate) fn new(ledger: &Ledger, ask: Ask) -> Self {
-        Self { ledger: ledger.clone(), ask }
+    pub(crate) fn new(account: Arc<Account>, ask: Ask) -> Self {
+        Self { account, ask }
     }
 
     /// The reserved amount.
@@ -34,9 +37,9 @@ impl Reservation {
         let part = Ask { tenant: self.ask.tenant.clone(), use_: self.ask.use_, amount };
         let other = Ask { use_, ..part.clone() };
         if use_ != part.use_ {
-            self.ledger.rebook((&part, &other));
+            self.account.rebook(&part, &other);
         }
-        Self { ledger: self.ledger.clone(), ask: other }
+        Self { account: self.account.clone(), ask: other }
     }
 
     /// Splits the reservation into equal parts, each of which is given back by itself; the first
@@ -45,7 +48,7 @@ impl Reservation {
         let whole = std::mem::take(&mut self.ask.amount);
         let part = |index| {
             let amount = whole.part(index, count as u64);
-            Self { ledger: self.ledger.clone(), ask: Ask { amount, ..self.ask.clone() } }
+            Self { account: self.account.clone(), ask: Ask { amount, ..self.ask.clone() } }
         };
         if count == 0 {
             self.ask.amount = whole;
@@ -60,7 +63,7 @@ impl Reservation {
     pub fn resize(&mut self, amount: Amount) {
         if amount != self.ask.amount {
             let now = Ask { amount, ..self.ask.clone() };
-            self.ledger.rebook((&self.ask, &now));
+            self.account.rebook(&self.ask, &now);
             self.ask = now;
         }
     }
@@ -68,6 +71,6 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.ledger.give_back(&self.ask);
+        self.account.give_back(&self.ask);
     }
 }

@@ -1,32 +1,37 @@
 //! A request in the queue.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
 use tokio::sync::oneshot::Receiver;
 
-use crate::{Ask, Ledger, NoRoom, Reservation};
+use crate::account::Account;
+use crate::{Ask, NoRoom, Reservation};
 
 /// A request that waits for room. Dropping it leaves the queue.
 #[derive(Debug)]
 #[must_use = "dropping it leaves the queue"]
 pub struct Waiting {
-    ledger: Ledger,
+    account: Arc<Account>,
     ask: Ask,
-    /// The number of the request, and whether it is in the queue of requests that can do without.
-    place: (u64, bool),
+    /// The number of the request in its queue.
+    number: u64,
+    /// Whether the request is in the queue of those that can do without.
+    is_spare: bool,
     receiver: Receiver<Reservation>,
 }
 
 impl Waiting {
     pub(crate) fn new(
-        ledger: Ledger,
+        account: Arc<Account>,
         ask: Ask,
-        place: (u64, bool),
+        number: u64,
+        is_spare: bool,
         receiver: Receiver<Reservation>,
     ) -> Self {
-        Self { ledger, ask, place, receiver }
+        Self { account, ask, number, is_spare, receiver }
     }
 
     /// Waits until there is room.
@@ -37,8 +42,8 @@ impl Waiting {
         if let Ok(granted) = tokio::time::timeout_at(deadline.into(), &mut self).await {
             return granted;
         }
-        if self.ledger.leave(&self.ask, self.place) {
-            return Err(self.ledger.refuse(&self.ask));
+        if self.account.leave(&self.ask, self.number, self.is_spare) {
+            return Err(self.account.refuse(&self.ask));
         }
         // It was granted at the same moment, and is on its way.
         (&mut self).await
@@ -51,12 +56,12 @@ impl Future for Waiting {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let granted = std::task::ready!(Pin::new(&mut self.receiver).poll(context));
         // The queue drops no request that waits.
-        Poll::Ready(granted.map_err(|_| self.ledger.refuse(&self.ask)))
+        Poll::Ready(granted.map_err(|_| self.account.refuse(&self.ask)))
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        self.ledger.leave(&self.ask, self.place);
+        self.account.leave(&self.ask, self.number, self.is_spare);
     }
 }
