@@ -22,6 +22,7 @@ mod gang;
 mod grants;
 mod host_outputs;
 mod http_source;
+mod kind;
 mod parameters;
 mod prices;
 mod sorted;
@@ -47,14 +48,15 @@ pub use exchange::{
 pub use failure::{FailureKind, FunctionFailure};
 pub use footer::{KeptFooter, MAX_FOOTERS, MAX_KEPT_FOOTER, MAX_KEPT_NAME, ObjectFooter};
 pub use frame::{
-    Frame, HEADER_BYTES, Kind, MAX_PAYLOAD_BYTES, decode_header, read_frame, read_frame_within,
-    read_header, read_payload, write_frame,
+    Frame, HEADER_BYTES, decode_header, read_frame, read_frame_within, read_header, read_payload,
+    write_frame,
 };
 pub use function::{Call, CodeFile, Load, Mode, OnError, Ready, Signature, SourceCode, UdfKind};
 pub use gang::{GangAsk, GangTask};
 pub use grants::{Grants, UdfConnection, hand_over};
 pub use host_outputs::{HostOutputs, MAX_READ_BYTES, READ_BYTES, ReadRange};
 pub use http_source::HttpSource;
+pub use kind::{Kind, MAX_PAYLOAD_BYTES};
 pub use parameters::{Parameter, ParameterType, Parameters, TypedText};
 pub use prices::PriceFile;
 pub use sorted::{Edge, KeyRange, MARK_KEY_BYTES, MAX_MARKS, Mark};
