@@ -16,6 +16,7 @@
 pub mod body;
 pub mod client;
 pub mod damage;
+mod endpoint;
 mod host_stream;
 mod pace;
 pub mod problem;
@@ -27,7 +28,8 @@ mod turns;
 pub mod upgrade;
 mod version;
 
-pub use client::{Client, Endpoint, Unanswered};
+pub use client::{Client, Unanswered};
+pub use endpoint::Endpoint;
 pub use host_stream::{Detached, FromHost, HostStream, ToHost};
 pub use problem::Problem;
 pub use server::Peer;

@@ -2,9 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -13,10 +11,10 @@ use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::sync::mpsc;
 use tower_service::Service;
 
 use crate::HostStream;
+use crate::endpoint::{Endpoint, InProcess};
 
 /// The limit on the time in which another host accepts a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -27,43 +25,12 @@ const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(10);
 /// Connecting to such a socket fails at once instead of waiting, as it does over TCP.
 const FULL_QUEUE_RETRY: Duration = Duration::from_millis(20);
 
-/// The place at which a server listens.
-#[derive(Clone, Debug)]
-pub enum Endpoint {
-    /// A socket of this machine.
-    Unix(Arc<PathBuf>),
-    /// An address.
-    Tcp(SocketAddr),
-    /// A server in this process.
-    InProcess(InProcess),
-}
-
-/// Connects to a server of this process without a path in the file system.
-#[derive(Clone, Debug)]
-pub struct InProcess(mpsc::UnboundedSender<UnixStream>);
-
 impl InProcess {
-    /// Makes the two ends: for a client, and for a server to listen at.
-    pub fn pair() -> (Self, mpsc::UnboundedReceiver<UnixStream>) {
-        let (sender, receiver) = mpsc::unbounded_channel();
-        (Self(sender), receiver)
-    }
-
     fn connect(self) -> io::Result<UnixStream> {
         let (ours, theirs) = UnixStream::pair()?;
         let ended = |_| io::Error::from(io::ErrorKind::ConnectionRefused);
         self.0.send(theirs).map_err(ended)?;
         Ok(ours)
-    }
-}
-
-impl std::fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Unix(path) => write!(f, "{}", path.display()),
-            Self::Tcp(address) => write!(f, "{address}"),
-            Self::InProcess(_) => f.write_str("this process"),
-        }
     }
 }
 

@@ -23,11 +23,12 @@ use snowmelt_types::{Code, ErrorReport};
 use tracing::Instrument;
 
 use connect::Connector;
-pub use connect::{Endpoint, InProcess};
 pub(crate) use connect::{tcp as connect_tcp, unacknowledged_timeout};
 pub use lines::Lines;
 
 use crate::body::{MAX_REQUEST_BYTES, too_long};
+use crate::endpoint::Endpoint;
+pub use crate::endpoint::InProcess;
 use crate::trace::Outgoing;
 use crate::{Token, damage};
 

@@ -1,0 +1,41 @@
+//! The places at which servers listen.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::net::UnixStream;
+use tokio::sync::mpsc;
+
+/// The place at which a server listens.
+#[derive(Clone, Debug)]
+pub enum Endpoint {
+    /// A socket of this machine.
+    Unix(Arc<PathBuf>),
+    /// An address.
+    Tcp(SocketAddr),
+    /// A server in this process.
+    InProcess(InProcess),
+}
+
+/// Connects to a server of this process without a path in the file system.
+#[derive(Clone, Debug)]
+pub struct InProcess(pub(crate) mpsc::UnboundedSender<UnixStream>);
+
+impl InProcess {
+    /// Makes the two ends: for a client, and for a server to listen at.
+    pub fn pair() -> (Self, mpsc::UnboundedReceiver<UnixStream>) {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        (Self(sender), receiver)
+    }
+}
+
+impl std::fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "{}", path.display()),
+            Self::Tcp(address) => write!(f, "{address}"),
+            Self::InProcess(_) => f.write_str("this process"),
+        }
+    }
+}
