@@ -9,11 +9,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::locate::is_program;
-use super::{Python, WantedPython};
 use crate::blocking::blocking;
 use crate::files::make_folder;
 use crate::flock::{FileLock, Share};
+use crate::python::{Python, WantedPython, is_program};
 use crate::uv::{self, Uv, useful_lines};
 use crate::{Error, Result, own};
 

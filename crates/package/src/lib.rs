@@ -6,6 +6,7 @@
 //! |---|---|
 //! | validation of requirements | `requirement` |
 //! | discovery of the interpreter and the resolver | `python`, `uv` |
+//! | an interpreter of another version than the platform's | `choice` |
 //! | resolution of requirements to a lock: exact versions with hashes | `resolve`, `lock` |
 //! | uploaded wheels, by content | `uploaded` |
 //! | packages that came with the platform | `own`, `installed` |
@@ -23,6 +24,7 @@
 mod archive;
 mod assemble;
 mod blocking;
+mod choice;
 mod counts;
 mod environment;
 mod error;

@@ -4,7 +4,6 @@
 //! runs in a sandbox that shows [`Python::prefixes`] at the same paths in addition to the base.
 
 mod cache;
-mod choose;
 mod locate;
 mod wanted;
 

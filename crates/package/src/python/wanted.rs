@@ -79,7 +79,7 @@ impl WantedPython {
     }
 
     /// The minor versions that may be looked for, the newest first.
-    pub(super) fn minors(&self) -> impl Iterator<Item = u8> {
+    pub(crate) fn minors(&self) -> impl Iterator<Item = u8> {
         (OLDEST_PYTHON.1..=NEWEST_MINOR).rev().filter(|minor| self.allows_some(*minor))
     }
 
