@@ -7,24 +7,16 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::block::{BlockSize, OciDigest};
 use crate::convert::{LayerCache, read_entry};
 use crate::layer::Layer;
 use crate::lock::{self, Share};
 use crate::manifest::{Descriptor, OCI_MANIFEST};
+use crate::removal::{Collected, files, remove};
 use crate::source::{Layout, PINNED};
 use crate::{Error, Image, Result};
-
-/// The result of a garbage collection: what was removed, or would be with `dry`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Collected {
-    /// The number of removed blobs.
-    pub blobs: u64,
-    /// Bytes of the removed blobs and of half-written files.
-    pub bytes: u64,
-}
 
 /// Collects garbage; with `dry`, only counts it. Fails if an image is being converted or fetched,
 /// or if an image cannot be read, because its references are then unknown.
@@ -61,18 +53,6 @@ pub fn collect(layout: &Layout, dry: bool) -> Result<Collected> {
     Ok(collected)
 }
 
-/// Removes temporary files of writers that were killed. False, without effect, while a writer is
-/// active: also one that was killed, until the kernel has ended it.
-pub fn sweep(layout: &Layout) -> Result<bool> {
-    let left = files(&layout.private("tmp"))?;
-    if left.is_empty() {
-        return Ok(true);
-    }
-    let Some(_alone) = layout.collect_alone()? else { return Ok(false) };
-    let _names = layout.change_names()?;
-    left.iter().try_for_each(|(_, path, _)| remove(path, false)).map(|()| true)
-}
-
 /// Returns whether the layer that a folder produced at its last build still has a cache entry.
 fn is_known(layout: &Layout, source: &Path) -> bool {
     let text = fs::read_to_string(source).unwrap_or_default();
@@ -107,30 +87,6 @@ fn reference(layout: &Layout, manifest: &Descriptor, named: &mut HashSet<String>
     let all = blobs.chain([&manifest.digest, &image.config.digest]);
     named.extend(all.map(|digest| digest.hex().to_owned()));
     Ok(())
-}
-
-/// Names, paths and sizes of the files of a folder; empty if the folder does not exist.
-fn files(folder: &Path) -> Result<Vec<(String, PathBuf, u64)>> {
-    let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(Error::io("read", folder))?,
-    };
-    let mut found = Vec::new();
-    for entry in entries {
-        let entry = entry.map_err(Error::io("read", folder))?;
-        let bytes = entry.metadata().map_or(0, |found| found.len());
-        found.push((entry.file_name().to_string_lossy().into_owned(), entry.path(), bytes));
-    }
-    Ok(found)
-}
-
-fn remove(path: &Path, dry: bool) -> Result<()> {
-    match if dry { Ok(()) } else { fs::remove_file(path) } {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(Error::io("remove", path)(error))
-        }
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]
@@ -176,20 +132,6 @@ mod tests {
         // A layer whose blob was removed is converted again.
         layout.tag("one", &converted(&layout, "one")).unwrap();
         assert_eq!(blobs(&layout), 4);
-    }
-
-    #[test]
-    fn what_killed_writers_left_is_removed_once_none_is_active() {
-        let folder = tempfile::tempdir().unwrap();
-        let layout = Layout::create(folder.path()).unwrap();
-        assert!(sweep(&layout).unwrap());
-        let writer = layout.keep_collectors_away().unwrap();
-        fs::write(layout.private("tmp").join("left"), "half").unwrap();
-        assert!(!sweep(&layout).unwrap());
-        assert_eq!(files(&layout.private("tmp")).unwrap().len(), 1);
-        drop(writer);
-        assert!(sweep(&layout).unwrap());
-        assert!(files(&layout.private("tmp")).unwrap().is_empty());
     }
 
     #[test]

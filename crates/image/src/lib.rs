@@ -18,7 +18,8 @@
 //! | compare every digest | `verify` |
 //! | compare two images | `diff` |
 //! | copy images between registries and folders | `exchange` |
-//! | remove unreferenced files from a folder | `collect` |
+//! | remove unreferenced files from a folder | `collect`, `removal` |
+//! | remove files that killed writers have left | `leftovers` |
 //! | exclusion between processes | `lock` |
 //!
 //! The byte format is specified in `docs/reference/image-format.md`.
@@ -35,22 +36,26 @@ pub mod erofs;
 mod error;
 pub mod exchange;
 pub mod layer;
+mod leftovers;
 mod lock;
 pub mod manifest;
 pub mod mount;
 pub mod peer;
 pub mod profile;
 pub mod read;
+mod removal;
 mod run;
 pub mod source;
 pub mod tree;
 mod verify;
 
-pub use collect::{Collected, collect, sweep};
+pub use collect::collect;
 pub use convert::{Converted, Options, convert};
 pub use error::Error;
+pub use leftovers::sweep;
 pub use lock::Lock;
 pub use manifest::Image;
+pub use removal::Collected;
 pub use run::RunConfig;
 pub use verify::{Damage, Verified, verify_image};
 

@@ -11,7 +11,7 @@
 //! | reasons of failed reads | `failures` |
 //! | the same files without a mount, for tests | `unmounted` |
 //! | mounts and their servers, with takeover between processes | `lazy` |
-//! | choice of the method by probing the machine | `form`, `probe` |
+//! | the two methods, and the choice by probing the machine | `form`, `choice`, `probe` |
 //!
 //! No FUSE library is used: another process must be able to continue the connection, and the mount
 //! must be detached, so that it can be attached in a sandbox's mount namespace (decision 017).
@@ -19,6 +19,7 @@
 //! Invariant: nothing that a sandbox sees can change, so the kernel may cache all replies for ever.
 
 mod blobs;
+mod choice;
 mod entries;
 mod failures;
 mod form;
@@ -29,7 +30,8 @@ mod server;
 mod tree;
 mod unmounted;
 
-pub use form::{Choice, Chosen, Form, supports_takeover};
+pub use choice::{Choice, Chosen};
+pub use form::{Form, supports_takeover};
 pub use lazy::{LazyMount, Readers, mount_files};
 pub use probe::probe;
 pub use unmounted::Unmounted;

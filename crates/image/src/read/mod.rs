@@ -40,7 +40,6 @@ mod stored;
 mod streamed;
 mod usage;
 
-pub use crate::profile::StartProfile;
 pub use blob::BlobReader;
 pub use blocks::{Blocks, Counts};
 pub use cache::BlockCache;

@@ -17,7 +17,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::BlobReader;
 use crate::block::BlobSummary;
 use crate::lock::{self, Lock, Share};
-use crate::{Collected, Error, Image, Result};
+use crate::removal::Collected;
+use crate::{Error, Image, Result};
 
 /// The modification time of a complete file.
 const SEALED: SystemTime = UNIX_EPOCH;

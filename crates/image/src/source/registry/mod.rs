@@ -4,7 +4,7 @@
 //! | part | file |
 //! |---|---|
 //! | image names | `reference` |
-//! | requests, with retries | `transfer` |
+//! | requests, with retries, and what failures mean | `transfer`, `failure` |
 //! | credentials and tokens | `login`, `auth` |
 //! | trusted certificates | `authorities` |
 //! | whose credentials and certificates are used | `access` |
@@ -15,6 +15,7 @@
 mod access;
 mod auth;
 mod authorities;
+mod failure;
 mod login;
 mod origin;
 mod reference;
@@ -41,7 +42,8 @@ use crate::block::OciDigest;
 use crate::manifest::{Descriptor, OCI_MANIFEST};
 use crate::read::{BlockSource, Pieces, RetryPolicy};
 use crate::{Error, Result};
-use transfer::{Transfer, failed};
+use failure::failed;
+use transfer::Transfer;
 
 /// The accepted types of manifests.
 const MANIFESTS: &str = "application/vnd.oci.image.manifest.v1+json, \

@@ -6,7 +6,8 @@ use bytes::Bytes;
 use reqwest::Response;
 use tokio::runtime::Handle;
 
-use super::transfer::{Tries, failed};
+use super::failure::failed;
+use super::transfer::Tries;
 use super::{Reference, Registry};
 use crate::manifest::Descriptor;
 use crate::source::document::{Document, Platform};

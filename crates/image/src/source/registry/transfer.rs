@@ -5,17 +5,17 @@
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use reqwest::header::{AUTHORIZATION, RETRY_AFTER};
+use reqwest::header::AUTHORIZATION;
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
-use serde::Deserialize;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::Credentials;
-use super::auth::authorize;
+use super::auth::{Account, is_loopback};
 use super::authorities::{Authorities, trusted_by};
+use super::failure::{check_status, failed};
 use crate::read::RetryPolicy;
 use crate::{Error, Result};
 
@@ -164,7 +164,7 @@ impl Transfer {
         }
         let what = "the registry";
         let found = match self.http.get(self.base.clone()).send().await {
-            Ok(answer) => self.check_status(what, answer).await.err(),
+            Ok(answer) => check_status(self.host(), what, answer).await.err(),
             Err(error) => Some(failed(what, &error)),
         };
         found.is_some_and(|error| mentions_tls(&error))
@@ -199,50 +199,23 @@ impl Transfer {
         let known = self.authorization.lock().await.clone();
         let answer = build(known).send().await.map_err(|error| failed(&what, &error))?;
         if answer.status() != StatusCode::UNAUTHORIZED {
-            return self.check_status(&what, answer).await;
+            return check_status(self.host(), &what, answer).await;
         }
-        let fresh = authorize(self, &answer).await?;
+        let fresh = self.account().authorize(&answer).await?;
         *self.authorization.lock().await = Some(fresh.clone());
         let answer = build(Some(fresh)).send().await.map_err(|error| failed(&what, &error))?;
-        self.check_status(&what, answer).await
+        check_status(self.host(), &what, answer).await
     }
 
-    /// Returns the client, for requests to other servers than the registry.
-    pub fn http(&self) -> &reqwest::Client {
-        &self.http
+    /// The user's account at the registry, which answers challenges.
+    fn account(&self) -> Account<'_> {
+        let credentials = self.credentials.as_ref();
+        Account { http: &self.http, registry: self.host(), credentials }
     }
 
-    /// Returns the user's credentials.
-    pub fn credentials(&self) -> Option<&Credentials> {
-        self.credentials.as_ref()
-    }
-
-    /// Converts a failure status to an error, which includes the beginning of the body.
-    pub async fn check_status(&self, what: &str, answer: Response) -> Result<Response> {
-        let status = answer.status();
-        if status.is_success() {
-            return Ok(answer);
-        }
-        let after = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-        let after = after.and_then(|text| wait(text, SystemTime::now()));
-        let reason = reason(status, answer).await;
-        Err(match status {
-            StatusCode::NOT_FOUND => Error::missing(what),
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => self.denied(what, &reason),
-            StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT => {
-                Error::Unreachable { what: what.to_owned(), reason, after }
-            }
-            _ if status.is_server_error() => {
-                Error::Unreachable { what: what.to_owned(), reason, after }
-            }
-            _ => Error::refused(what, reason),
-        })
-    }
-
-    /// Returns the error for an operation that the registry denies.
-    pub fn denied(&self, what: &str, reason: &str) -> Error {
-        let registry = self.base.host_str().unwrap_or_default().to_owned();
-        Error::Denied { registry, what: what.to_owned(), reason: reason.to_owned() }
+    /// The registry's host.
+    fn host(&self) -> &str {
+        self.base.host_str().unwrap_or_default()
     }
 }
 
@@ -273,88 +246,9 @@ fn mentions_tls(error: &Error) -> bool {
     }
 }
 
-/// Returns the error for a request without a complete response.
-pub(super) fn failed(what: &str, error: &reqwest::Error) -> Error {
-    let mut reason = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(deeper) = cause {
-        reason = deeper.to_string();
-        cause = deeper.source();
-    }
-    // Matched by text, because the error's type belongs to the TLS library, which is not a
-    // dependency.
-    if reason.contains("invalid peer certificate") {
-        let reason = reason.replace("UnknownIssuer", "it is not signed by a known authority");
-        return Error::Untrusted { what: what.to_owned(), reason };
-    }
-    if reason.contains("InvalidContentType") {
-        reason =
-            "it uses plain HTTP, which is allowed only for registries on this machine".to_owned();
-    }
-    Error::unreachable(what, reason)
-}
-
-/// Parses the value of `Retry-After`: seconds or a date.
-fn wait(text: &str, now: SystemTime) -> Option<Duration> {
-    match text.trim().parse() {
-        Ok(seconds) => Some(Duration::from_secs(seconds)),
-        Err(_) => {
-            Some(httpdate::parse_http_date(text).ok()?.duration_since(now).unwrap_or_default())
-        }
-    }
-}
-
-async fn reason(status: StatusCode, mut answer: Response) -> String {
-    let start = answer.chunk().await.ok().flatten().unwrap_or_default();
-    format!("status {}: {}", status.as_u16(), error_text(&String::from_utf8_lossy(&start)))
-}
-
-/// Returns the text of a failure: the messages of the registry's error list, or the beginning of
-/// any other body, on one line.
-fn error_text(body: &str) -> String {
-    #[derive(Deserialize)]
-    struct Entry {
-        #[serde(default)]
-        code: String,
-        #[serde(default)]
-        message: String,
-    }
-    #[derive(Deserialize)]
-    struct List {
-        errors: Vec<Entry>,
-    }
-    let listed = serde_json::from_str::<List>(body).ok();
-    let text = |Entry { code, message }: &Entry| match (code.as_str(), message.as_str()) {
-        ("", text) | (text, "") => text.to_owned(),
-        (code, message) => format!("{message} ({code})"),
-    };
-    let text = match listed.filter(|list| !list.errors.is_empty()) {
-        Some(list) => list.errors.iter().map(text).collect::<Vec<_>>().join("; "),
-        None => body.trim().to_owned(),
-    };
-    let plain = |c: char| if c.is_control() { ' ' } else { c };
-    text.chars().take(200).map(plain).collect()
-}
-
-pub(super) fn is_loopback(host: &str) -> bool {
-    let name = host.rsplit_once(':').map_or(host, |(name, _)| name).trim_matches(['[', ']']);
-    let address = name.parse::<std::net::IpAddr>();
-    name == "localhost" || address.is_ok_and(|address| address.is_loopback())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn parses_retry_after_as_seconds_or_as_a_date() {
-        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_770);
-        assert_eq!(wait("7", now), Some(Duration::from_secs(7)));
-        let date = "Sun, 06 Nov 1994 08:49:37 GMT";
-        assert_eq!(wait(date, now), Some(Duration::from_secs(7)));
-        assert_eq!(wait(date, now + Duration::from_secs(60)), Some(Duration::ZERO));
-        assert_eq!(wait("soon", now), None);
-    }
 
     #[test]
     fn distinguishes_unknown_hosts_from_temporary_failures() {
@@ -363,26 +257,5 @@ mod tests {
         assert!(is_unknown(&format!("{lookup}Name or service not known")));
         assert!(!is_unknown(&format!("{lookup}Temporary failure in name resolution")));
         assert!(!is_unknown("Connection refused (os error 111)"));
-    }
-
-    #[test]
-    fn failures_contain_the_registrys_messages() {
-        let listed = r#"{"errors": [{"code": "UNAUTHORIZED", "message": "authentication required",
-            "detail": [{"Type": "repository"}]}, {"message": "who are you?"}]}"#;
-        assert_eq!(error_text(listed), "authentication required (UNAUTHORIZED); who are you?");
-        assert_eq!(error_text("<h1>\u{1b}No\n</h1>"), "<h1> No </h1>");
-        assert_eq!(error_text(r#"{"errors": []}"#), r#"{"errors": []}"#);
-        assert_eq!(error_text(""), "");
-        assert_eq!(error_text(&"x".repeat(1000)).len(), 200);
-    }
-
-    #[test]
-    fn plain_http_is_allowed_on_this_machine_only() {
-        for host in ["localhost:5000", "127.0.0.1:1", "[::1]:5000", "localhost"] {
-            assert!(is_loopback(host), "{host}");
-        }
-        for host in ["registry-1.docker.io", "10.0.0.1:5000", "localhost.example:80"] {
-            assert!(!is_loopback(host), "{host}");
-        }
     }
 }
