@@ -14,10 +14,10 @@ use snowmelt_api::{
 use snowmelt_control::client::Client;
 use snowmelt_types::{ByteSize, Code, ErrorReport, InvocationId, JobId};
 
+use crate::answer::{self, Shown};
 use crate::args::{BurstArgs, BurstCommand, BurstLsArgs, PlatformArgs};
 use crate::config::Config;
 use crate::failure::Outcome;
-use crate::functions::{Shown, event, parse_event, value};
 use crate::platform::{self, Platform};
 use crate::printer::{self, Printer};
 use crate::progress::Progress;
@@ -192,7 +192,7 @@ fn print(answer: BurstAnswer, printer: Printer) -> Outcome {
 fn calls(args: &BurstArgs) -> Result<BurstCalls, ErrorReport> {
     let events = match &args.events {
         Some(file) => events(file)?,
-        None => vec![event(args.data.as_deref())?; args.functions.unwrap_or(1) as usize],
+        None => vec![input::event(args.data.as_deref())?; args.functions.unwrap_or(1) as usize],
     };
     let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let unattended = if args.asynchronous { UNATTENDED } else { CLIENT_RETURN_TIMEOUT };
@@ -214,7 +214,7 @@ fn events(file: &Path) -> Result<Vec<Box<RawValue>>, ErrorReport> {
         false => input::file(file)?,
     };
     let lines = text.lines().filter(|line| !line.trim().is_empty());
-    let events: Vec<_> = lines.map(parse_event).collect::<Result<_, _>>()?;
+    let events: Vec<_> = lines.map(input::parse_event).collect::<Result<_, _>>()?;
     match events.is_empty() {
         true => Err(ErrorReport::new(Code::FUNCTION_EVENT, "no events were given")
             .hint("write one JSON value on each line")),
@@ -228,7 +228,7 @@ fn lines(answer: &BurstAnswer) -> Result<String, ErrorReport> {
     let line = |(rank, invocation): (usize, &Invocation)| {
         list::line(&Line {
             rank,
-            result: invocation.result.as_ref().map(value),
+            result: invocation.result.as_ref().map(answer::value),
             error: invocation.error.as_ref(),
             log: logs.get(&invocation.id).copied(),
         })

@@ -1,13 +1,10 @@
-//! `snowmelt node` and `snowmelt hosts`, and the settings of a host in a cluster.
+//! `snowmelt node`, `snowmelt hosts` and `snowmelt tree`.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
-use std::path::Path;
 
 use snowmelt_api::{HostState, HostSummary, ImageTree, StripePlace, TreeHost};
-use snowmelt_control::hosts::{Member, Membership, Token};
-use snowmelt_control::server::Cluster;
-use snowmelt_types::{ByteSize, Code, ErrorReport, HostName};
+use snowmelt_control::hosts::{Member, Membership};
+use snowmelt_types::{ByteSize, HostName};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::{HostArgs, HostsArgs, HostsCommand, NodeArgs, TreeArgs};
@@ -17,7 +14,7 @@ use crate::platform::{self, Platform};
 use crate::printer::Printer;
 use crate::server::NO_TREES;
 use crate::signals::Signals;
-use crate::{list, spans, text};
+use crate::{cluster_settings, list, spans, text};
 
 /// Runs this machine as a host of a cluster until it is stopped.
 ///
@@ -25,10 +22,10 @@ use crate::{list, spans, text};
 /// `SM-0704` if control refuses the host, `SM-0110` for the token and the address.
 pub fn node(args: &NodeArgs, config: &Config, printer: Printer) -> Outcome {
     let membership = Membership {
-        name: name(config)?,
+        name: cluster_settings::name(config)?,
         address: args.address,
         control: args.control,
-        token: token(config)?,
+        token: cluster_settings::token(config)?,
     };
     crate::server::set_umask();
     let joined = format!("{} joined the cluster of {}", membership.name, membership.control);
@@ -188,43 +185,4 @@ fn depth_first(tree: &ImageTree, stripe: usize) -> Vec<(&TreeHost, &StripePlace)
         next.extend(below.into_iter().rev());
     }
     rows
-}
-
-/// The cluster of a server, if it listens for hosts.
-///
-/// # Errors
-/// `SM-0110` for the token and the name.
-pub fn of_server(config: &Config) -> Result<Option<Cluster>, ErrorReport> {
-    let Some(listen) = &config.listen else { return Ok(None) };
-    let listen: SocketAddr = listen.value;
-    Ok(Some(Cluster { name: name(config)?, listen, token: token(config)? }))
-}
-
-fn token(config: &Config) -> Result<Token, ErrorReport> {
-    let wrong = |message: String| {
-        ErrorReport::new(Code::OPTION, message).hint(
-            "create it on the first host, copy it to the others: head -c 24 /dev/urandom | base64",
-        )
-    };
-    let Some(file) = &config.token_file else {
-        return Err(wrong("a cluster needs a secret token: use --token-file".to_owned()));
-    };
-    let path: &Path = &file.value;
-    let unreadable = |error| wrong(format!("{}: {}", path.display(), text::reason(&error)));
-    let read = std::fs::read_to_string(path).map_err(unreadable)?;
-    Token::new(&read).map_err(|problem| wrong(format!("{}: {problem}", path.display())))
-}
-
-/// The given name, or one derived from the machine's host name.
-pub fn name(config: &Config) -> Result<HostName, ErrorReport> {
-    if let Some(name) = &config.host {
-        return Ok(name.value.clone());
-    }
-    let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
-    let name: String = own.split('.').next().unwrap_or_default().chars().map(plain).collect();
-    name.parse().map_err(|_| {
-        let message = format!("the host name `{own}` is not a valid name in a cluster");
-        ErrorReport::new(Code::OPTION, message).hint("choose one with --name")
-    })
 }

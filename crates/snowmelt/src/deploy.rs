@@ -9,7 +9,7 @@ use snowmelt_types::ErrorReport;
 use crate::args::{DeployArgs, RuntimeName};
 use crate::config::Config;
 use crate::failure::Outcome;
-use crate::functions::with_platform;
+use crate::platform::with_platform;
 use crate::printer::Printer;
 use crate::{code_files, environment, input, program, python_code, secrets, shell_code, udf_files};
 

@@ -1,28 +1,24 @@
 //! `snowmelt fn`: deploy, list, call, show and remove functions.
 
-use std::path::Path;
 use std::time::Duration;
 
-use serde::Serialize;
-use serde_json::value::RawValue;
 use snowmelt_api::{
-    Answer, ColdReason, FunctionSummary, Invocation, InvocationState, InvokeRequest, LogEntry,
-    Runtime,
+    ColdReason, FunctionSummary, Invocation, InvocationState, InvokeRequest, LogEntry, Runtime,
 };
 use snowmelt_control::client::Client;
 use snowmelt_types::{Code, ErrorReport, InvocationId};
 
 use crate::args::{
-    CallArgs, FunctionCommand, ListArgs, ListFormat, LogArgs, PlatformArgs, RemoveArgs, ResultArgs,
-    ShowFormat, ShowFunctionArgs,
+    CallArgs, FunctionCommand, ListArgs, ListFormat, LogArgs, RemoveArgs, ResultArgs, ShowFormat,
+    ShowFunctionArgs,
 };
 use crate::config::Config;
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 use crate::output::{Layout, draw};
-use crate::platform::{self, Platform};
+use crate::platform::{self, Platform, with_platform};
 use crate::printer::{self, Printer};
 use crate::progress::Progress;
-use crate::{burst, deploy, environment, follow, input, list, logs, pack, template, text};
+use crate::{answer, burst, deploy, environment, follow, input, list, logs, pack, template, text};
 
 /// First and longest interval between two polls of `fn result --wait`.
 const POLL_INTERVALS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(500)];
@@ -46,21 +42,6 @@ pub fn run(command: &FunctionCommand, config: &Config, printer: Printer) -> Outc
         FunctionCommand::Logs(args) => logs(args, config, printer),
         FunctionCommand::Rm(args) => rm(args, config, printer),
     }
-}
-
-/// Finds or starts a platform and runs `work` with its client. A terminal shows a progress line.
-pub(crate) fn with_platform<T>(
-    platform: &PlatformArgs,
-    config: &Config,
-    printer: Printer,
-    label: &str,
-    work: impl AsyncFnOnce(&Client) -> Result<T, ErrorReport>,
-) -> Result<T, Failure> {
-    let platform = Platform::find(platform, config)?;
-    platform::with(platform, printer, async |client, _| {
-        let _progress = Progress::on_terminal(config.progress.value, printer, label);
-        work(client).await
-    })
 }
 
 fn ls(args: &ListArgs, config: &Config, printer: Printer) -> Outcome {
@@ -189,7 +170,7 @@ fn lines(function: &FunctionSummary) -> String {
 }
 
 fn call(args: &CallArgs, config: &Config, printer: Printer) -> Outcome {
-    let event = event(args.data.as_deref())?;
+    let event = input::event(args.data.as_deref())?;
     let request = InvokeRequest { event, asynchronous: args.asynchronous };
     if args.asynchronous && args.platform.server.is_none() {
         needs_server(config)?;
@@ -212,29 +193,6 @@ fn needs_server(config: &Config) -> Result<(), ErrorReport> {
     let message = "an asynchronous call needs a server that outlives this command";
     Err(ErrorReport::new(Code::SERVER_UNREACHABLE, message)
         .hint("start one with `snowmelt up`, or call without --async"))
-}
-
-/// The event of `--data`, or an empty one.
-pub(crate) fn event(data: Option<&str>) -> Result<Box<RawValue>, ErrorReport> {
-    let data = match data {
-        None => "{}".to_owned(),
-        Some("-") => input::stdin("event", "give it with --data", true)?,
-        Some(data) => match data.strip_prefix('@') {
-            Some(file) => input::file(Path::new(file))?,
-            None => data.to_owned(),
-        },
-    };
-    parse_event(&data)
-}
-
-/// Checks that an event is valid JSON.
-pub(crate) fn parse_event(data: &str) -> Result<Box<RawValue>, ErrorReport> {
-    serde_json::from_str(data).map_err(|error| {
-        let shown: String = data.chars().take(200).collect();
-        ErrorReport::new(Code::FUNCTION_EVENT, format!("the event is not valid JSON: {error}"))
-            .input(shown)
-            .hint("quote it for the shell, for example --data '{\"width\": 80}'")
-    })
 }
 
 fn result(args: &ResultArgs, config: &Config, printer: Printer) -> Outcome {
@@ -273,7 +231,7 @@ pub(crate) fn finish(invocation: Invocation, printer: Printer) -> Outcome {
             Err(invocation.error.unwrap_or_else(silent).into())
         }
         InvocationState::Succeeded => {
-            printer::print(&list::value(&value(&invocation.result.unwrap_or_default()))?)?;
+            printer::print(&list::value(&answer::value(&invocation.result.unwrap_or_default()))?)?;
             let wall = text::micros(invocation.wall_us.unwrap_or_default());
             let start = if invocation.cold { "cold" } else { "warm" };
             let why = invocation.cold_because.map(|reason| format!(": {}", cold_reason(reason)));
@@ -287,22 +245,6 @@ pub(crate) fn finish(invocation: Invocation, printer: Printer) -> Outcome {
             Ok(0)
         }
     }
-}
-
-/// An answer as a JSON value, or as its original text if it is nested too deeply to parse.
-pub(crate) fn value(answer: &Answer) -> Shown {
-    match serde_json::from_str(answer.json()) {
-        Ok(value) => Shown::Value(value),
-        Err(_) => Shown::Answer(answer.clone()),
-    }
-}
-
-/// An answer as it is printed.
-#[derive(Serialize)]
-#[serde(untagged)]
-pub(crate) enum Shown {
-    Value(serde_json::Value),
-    Answer(Answer),
 }
 
 fn cold_reason(reason: ColdReason) -> String {

@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, Read};
 use std::path::Path;
 
+use serde_json::value::RawValue;
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::SourceCode;
 
@@ -69,6 +70,35 @@ fn without_comment(line: &str) -> &str {
 
 fn unreadable(name: &str, error: &std::io::Error) -> ErrorReport {
     ErrorReport::new(Code::OPTION, format!("{name} cannot be read: {}", text::reason(error)))
+}
+
+/// The event of `--data`, or an empty one.
+///
+/// # Errors
+/// Fails as [`file`], [`stdin`] and [`parse_event`].
+pub fn event(data: Option<&str>) -> Result<Box<RawValue>, ErrorReport> {
+    let data = match data {
+        None => "{}".to_owned(),
+        Some("-") => stdin("event", "give it with --data", true)?,
+        Some(data) => match data.strip_prefix('@') {
+            Some(path) => file(Path::new(path))?,
+            None => data.to_owned(),
+        },
+    };
+    parse_event(&data)
+}
+
+/// Checks that an event is valid JSON.
+///
+/// # Errors
+/// `SM-0222` if it is not.
+pub fn parse_event(data: &str) -> Result<Box<RawValue>, ErrorReport> {
+    serde_json::from_str(data).map_err(|error| {
+        let shown: String = data.chars().take(200).collect();
+        ErrorReport::new(Code::FUNCTION_EVENT, format!("the event is not valid JSON: {error}"))
+            .input(shown)
+            .hint("quote it for the shell, for example --data '{\"width\": 80}'")
+    })
 }
 
 #[cfg(test)]

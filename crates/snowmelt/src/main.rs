@@ -4,10 +4,12 @@
 //! Invariant: data goes to stdout, everything else to stderr, and the exit code says which kind of
 //! failure occurred ([`snowmelt_types::ExitClass`]).
 
+mod answer;
 mod args;
 mod backup;
 mod burst;
 mod cluster;
+mod cluster_settings;
 mod code_files;
 mod config;
 mod csv_options;

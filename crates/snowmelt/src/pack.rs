@@ -9,7 +9,7 @@ use crate::args::PackArgs;
 use crate::config::Config;
 use crate::deploy::code_and_handler;
 use crate::failure::Outcome;
-use crate::functions::with_platform;
+use crate::platform::with_platform;
 use crate::printer::Printer;
 use crate::{input, python_code, text};
 

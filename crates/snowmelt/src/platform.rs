@@ -20,8 +20,9 @@ use crate::args::PlatformArgs;
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::printer::Printer;
+use crate::progress::Progress;
 use crate::signals::Signals;
-use crate::{cluster, text, token};
+use crate::{cluster_settings, text, token};
 
 /// The file name of the program that runs queries.
 const QUERY_PROGRAM: &str = "snowmelt-query";
@@ -83,14 +84,14 @@ pub fn embedded_settings(config: &Config) -> Result<Settings, ErrorReport> {
 
 /// Settings of a node process, which serves no socket.
 pub fn node_settings(config: &Config) -> Result<Settings, ErrorReport> {
-    let name = cluster::name(config)?;
+    let name = cluster_settings::name(config)?;
     let networks_dir = Some(config.state.value.join("networks").join(name.as_str()));
     Ok(Settings { networks_dir, ..settings(config, None)? })
 }
 
 /// Settings of the server that commands find.
 pub fn server_settings(config: &Config) -> Result<Settings, ErrorReport> {
-    let (cluster, remote) = (cluster::of_server(config)?, token::of_server(config)?);
+    let (cluster, remote) = (cluster_settings::of_server(config)?, token::of_server(config)?);
     let networks_dir = Some(config.state.value.join("networks"));
     let socket = Some(config.socket.value.clone());
     Ok(Settings { cluster, remote, networks_dir, ..settings(config, socket)? })
@@ -174,6 +175,24 @@ fn absent(kind: ErrorKind) -> bool {
             | ErrorKind::NotADirectory
             | ErrorKind::InvalidFilename
     )
+}
+
+/// Finds or starts a platform and runs `work` with its client. A terminal shows a progress line.
+///
+/// # Errors
+/// Fails as [`Platform::find`] and [`with`].
+pub fn with_platform<T>(
+    platform: &PlatformArgs,
+    config: &Config,
+    printer: Printer,
+    label: &str,
+    work: impl AsyncFnOnce(&Client) -> Result<T, ErrorReport>,
+) -> Result<T, Failure> {
+    let platform = Platform::find(platform, config)?;
+    with(platform, printer, async |client, _| {
+        let _progress = Progress::on_terminal(config.progress.value, printer, label);
+        work(client).await
+    })
 }
 
 /// Runs `work` with a platform, and stops the platform if this process started it.

@@ -8,8 +8,8 @@ use snowmelt_types::ByteSize;
 use crate::args::PruneArgs;
 use crate::config::Config;
 use crate::failure::Outcome;
-use crate::functions::with_platform;
 use crate::list;
+use crate::platform::with_platform;
 use crate::printer::Printer;
 
 /// Asks the platform to remove what nothing uses, or what that would be.

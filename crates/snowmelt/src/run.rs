@@ -14,7 +14,8 @@ use crate::args::RunArgs;
 use crate::config::Config;
 use crate::deploy::code_and_handler;
 use crate::failure::Outcome;
-use crate::functions::{event, finish, with_platform};
+use crate::functions::finish;
+use crate::platform::with_platform;
 use crate::printer::Printer;
 use crate::{code_files, environment, input, python_code, text};
 
@@ -23,7 +24,7 @@ use crate::{code_files, environment, input, python_code, text};
 /// # Errors
 /// Errors of the platform, and `SM-0110` or `SM-0222` for wrong input.
 pub fn run(args: &RunArgs, config: &Config, printer: Printer) -> Outcome {
-    let (spec, event) = (spec(args)?, event(args.data.as_deref())?);
+    let (spec, event) = (spec(args)?, input::event(args.data.as_deref())?);
     let request = InvokeRequest { event, asynchronous: false };
     let label = format!("running {}", args.code);
     let (invocation, log) =

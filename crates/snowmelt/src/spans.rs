@@ -13,7 +13,7 @@ use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::config::{Config, Origin, wrong};
-use crate::{cluster, env};
+use crate::{cluster_settings, env};
 
 static PREPARED: Mutex<Option<Prepared>> = Mutex::new(None);
 
@@ -32,7 +32,7 @@ pub fn settings(config: &Config) -> Result<Option<Settings>, ErrorReport> {
     let endpoint = endpoint
         .map_err(|error: snowmelt_telemetry::WrongEndpoint| wrong(named, &error.to_string()))?;
     let mut settings = Settings::new(endpoint);
-    if let Ok(host) = cluster::name(config) {
+    if let Ok(host) = cluster_settings::name(config) {
         settings.describe("host.name", host.as_str());
     }
     for (name, value) in pairs(&env::text(env::OTEL_RESOURCE).unwrap_or_default()) {

@@ -16,8 +16,8 @@ use crate::args::{
 };
 use crate::config::Config;
 use crate::failure::Outcome;
-use crate::functions::with_platform;
 use crate::output::{Layout, draw};
+use crate::platform::with_platform;
 use crate::printer::{self, Printer};
 use crate::{input, list, logs, secrets, text, udf_files};
 

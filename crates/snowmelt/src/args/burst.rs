@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use snowmelt_types::{FunctionName, JobId, parse_duration};
 
-use super::function::function_name;
+use super::values::function_name;
 use super::{ListFormat, PlatformArgs};
 
 pub(super) const EXAMPLES: &str = "\

@@ -9,6 +9,7 @@ use snowmelt_api::Runtime;
 use snowmelt_image::source::Reference;
 use snowmelt_types::{ByteSize, CpuMillis, FunctionName, parse_duration};
 
+use super::values::function_name;
 use super::{EnvironmentArgs, ListFormat, PackageArgs, PlatformArgs, ShowFormat};
 
 pub(super) const EXAMPLES: &str = "\
@@ -374,10 +375,6 @@ pub enum LogFormat {
     Text,
     // One JSON object per line.
     Json,
-}
-
-pub(super) fn function_name(text: &str) -> Result<FunctionName, String> {
-    text.parse()
 }
 
 fn package_name(text: &str) -> Result<String, String> {

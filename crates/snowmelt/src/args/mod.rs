@@ -3,7 +3,6 @@
 //! Boundary: this folder only parses. An option that also has a variable or a key in the
 //! configuration file is optional here, and [`crate::config`] decides which value applies.
 
-mod build;
 mod burst;
 mod cluster;
 mod environment;
@@ -17,6 +16,7 @@ mod simulate;
 mod sql;
 mod token;
 mod udf;
+mod values;
 
 use std::path::PathBuf;
 
@@ -24,7 +24,6 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 use snowmelt_types::Tenant;
 
-pub use build::{Content, ImageBuildArgs};
 pub use burst::{BurstArgs, BurstCommand, BurstLsArgs};
 pub use cluster::{HostArgs, HostsArgs, HostsCommand, MemberArgs, NodeArgs, TreeArgs, rate};
 pub use environment::EnvironmentArgs;
@@ -33,8 +32,9 @@ pub use function::{
     RemoveArgs, ResultArgs, RuntimeName, ShowFunctionArgs,
 };
 pub use image::{
-    ImageArgs, ImageCommand, ImageConvertArgs, ImageDiffArgs, ImageInspectArgs, ImageLsArgs,
-    ImagePruneArgs, ImagePullArgs, ImagePushArgs, ImageRmArgs, ImageVerifyArgs, ImageWarmArgs,
+    Content, ImageArgs, ImageBuildArgs, ImageCommand, ImageConvertArgs, ImageDiffArgs,
+    ImageInspectArgs, ImageLsArgs, ImagePruneArgs, ImagePullArgs, ImagePushArgs, ImageRmArgs,
+    ImageVerifyArgs, ImageWarmArgs,
 };
 pub use lab::{
     LabAddArgs, LabCommand, LabExecArgs, LabLsArgs, LabPoolCommand, LabRunArgs, LabUpArgs,

@@ -7,9 +7,9 @@ use clap::Args;
 use snowmelt_image::block::BlockSize;
 use snowmelt_image::source::{ImageLocation, Reference};
 
-use super::ShowFormat;
-use super::environment::variable;
-use super::image::{SOURCES, block_size, name, place};
+use crate::args::ShowFormat;
+use crate::args::environment::variable;
+use crate::args::values::{SOURCES, block_size, name, place};
 
 const EXAMPLES: &str = "\
 Examples:

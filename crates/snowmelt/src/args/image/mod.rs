@@ -1,13 +1,16 @@
 //! The grammar of `snowmelt image`.
 
+mod build;
+
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use snowmelt_image::block::BlockSize;
 use snowmelt_image::source::{ImageLocation, Reference};
-use snowmelt_types::ByteSize;
 
-use super::{ImageBuildArgs, ListFormat, ShowFormat};
+use super::values::{SOURCES, block_size, name, place};
+use super::{ListFormat, ShowFormat};
+pub use build::{Content, ImageBuildArgs};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -27,9 +30,6 @@ Examples:
   snowmelt image convert dir:rootfs app:v1 --block-size 128KiB
 
 Layers that were converted before are not read again.";
-
-pub(super) const SOURCES: &str =
-    "REGISTRY/REPOSITORY:TAG, oci:FOLDER[:TAG], docker-archive:FILE[:TAG] or dir:FOLDER";
 
 const LS_EXAMPLES: &str = "\
 Examples:
@@ -247,17 +247,4 @@ pub struct ImagePruneArgs {
     /// Also remove all cached blocks of registry images, unless a platform uses them
     #[arg(long)]
     pub blocks: bool,
-}
-
-pub(super) fn place(text: &str) -> Result<ImageLocation, String> {
-    text.parse().map_err(|error: snowmelt_image::Error| error.to_string())
-}
-
-pub(super) fn name(text: &str) -> Result<Reference, String> {
-    text.parse().map_err(|error: snowmelt_image::Error| error.to_string())
-}
-
-pub(super) fn block_size(text: &str) -> Result<BlockSize, String> {
-    let size: ByteSize = text.parse().map_err(|error| format!("{error}"))?;
-    BlockSize::try_from(size.bytes()).map_err(|error| error.to_string())
 }
