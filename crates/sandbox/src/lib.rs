@@ -8,7 +8,7 @@
 //! | process | module |
 //! |---|---|
 //! | the server | `client` |
-//! | the spawner | `spawner`, with the roots and namespaces (`root`, `namespaces`) and the system call policies (`policy`) that it gives to sandboxes |
+//! | the spawner | `spawner`, and what it gives to sandboxes: `root`, `namespaces`, `policy` |
 //! | both | `message`, `spec`, `cgroup`, `run_dir`, `times`, `error` |
 //!
 //! Neither process imports from the other's module.

@@ -7,7 +7,7 @@
 //! | the handles of a sandbox, a zygote and a network | `instance`, `network` |
 //! | which lane makes a sandbox, further lanes, the replacement of a dead spawner | `lanes` |
 //! | the start of the spawner's program, and what it answers | `launch`, `readiness` |
-//! | pending requests and live sandboxes of a lane, and what the lane reports | `registry`, `reader` |
+//! | pending requests and live sandboxes of a lane, and its reports | `registry`, `reader` |
 //! | requests as packets | `request` |
 //! | the process of a sandbox, and processes of the spawner | `process`, `pidfd` |
 //! | the folder that names what is to be removed | `run_dir` |

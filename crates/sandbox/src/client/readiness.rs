@@ -1,6 +1,7 @@
 //! The first packet of a lane, with which it reports that it is ready or why it cannot be.
 //!
-//! Invariant: a lane counts as ready only with the descriptor of its process, by which it is reaped.
+//! Invariant: a lane counts as ready only with the descriptor of its process, by which it is
+//! reaped.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

@@ -7,7 +7,8 @@
 //! | the state of each sandbox | `record` |
 //! | refused specs | `spec_checks` |
 //! | start of a program, of a zygote | `program`, `start` |
-//! | children of zygotes: requested, verified, given their mounts, made before a request | `fork`, `child_setup`, `attach`, `preforked_children` |
+//! | children of zygotes: the request, the check of a child, its mounts | `fork`, `child_setup`, `attach` |
+//! | children that are made before a request | `preforked_children` |
 //! | networks of jobs | `networks` |
 //! | reports to the server, and the ends of sandboxes | `reports`, `end` |
 //!
