@@ -20,9 +20,6 @@ Graph = dict[Module, set[Module]]
 
 # Circles of today, with the reason of each. A circle may become smaller, not larger.
 ALLOWED: dict[str, dict[str, str]] = {
-    "control": {
-        "accepted functions": "calls wait in a queue of the functions that start them",
-    },
     "query": {
         "driver/attempt driver/queue": "a result belongs to an attempt, which fills the queue",
         "plan/bucket plan/location": "a location in a bucket is one kind of location",

@@ -6,7 +6,6 @@
 //! file that is replaced is kept under another name; copies that are newer than the state, as after a
 //! restore, are never removed.
 
-pub mod stopped;
 #[cfg(test)]
 mod tests;
 

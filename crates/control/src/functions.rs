@@ -18,10 +18,10 @@ use snowmelt_node::{InstanceLease, Node};
 use snowmelt_rpc::trace::{self, SPANS};
 use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId, Report, micros};
 use tokio::sync::SemaphorePermit;
+use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 use tracing::field::Empty;
 
-use crate::accepted::Waiting;
 use crate::analysis_cache::AnalysisCache;
 use crate::calls::{Calls, Counted};
 use crate::durations::Durations;
@@ -31,7 +31,6 @@ use crate::logs::Logs;
 use crate::now_ms;
 use crate::placements::{Acquired, Placements};
 use crate::records::{FunctionId, FunctionRecord, Records};
-use crate::times::CALLS_ASKED_EVERY;
 use crate::udfs::SecretSources;
 use crate::wheels::SentWheels;
 pub(crate) use slot::Slot;
@@ -49,7 +48,8 @@ pub(crate) struct Inner {
     records: Records,
     logs: Logs,
     calls: Arc<Calls>,
-    waiting: Waiting,
+    /// Cancelled when the server is about to end: no further call is begun then.
+    stopping: CancellationToken,
     in_turn: InTurn,
     // Functions that are prepared in this process. Held for a lookup only.
     live: Mutex<HashMap<FunctionId, Arc<Live>>>,
@@ -67,20 +67,18 @@ impl Functions {
         placements: Placements,
         secrets: SecretSources,
     ) -> Self {
-        let (calls, waiting, live) = (Arc::default(), Waiting::default(), Mutex::default());
-        let (in_turn, wheels) = (InTurn::default(), SentWheels::default());
         let inner = Inner {
             node,
             analysis,
             records,
             logs,
-            calls,
-            waiting,
-            in_turn,
-            live,
+            calls: Arc::default(),
+            stopping: CancellationToken::new(),
+            in_turn: InTurn::default(),
+            live: Mutex::default(),
             placements,
             secrets,
-            wheels,
+            wheels: SentWheels::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -173,20 +171,18 @@ impl Functions {
         permits.into_iter().zip(leased.map(slot)).collect()
     }
 
-    /// Begins no further asynchronous call.
+    /// Begins no further call.
     pub fn stop(&self) {
-        self.inner.waiting.stop();
+        self.inner.stopping.cancel();
     }
 
-    /// Waits until no call runs.
-    pub async fn idle(&self) {
-        while self.calls().running > 0 || self.waiting().running() > 0 {
-            tokio::time::sleep(CALLS_ASKED_EVERY).await;
-        }
+    /// Returns the token that is cancelled when the server is about to end.
+    pub(crate) fn stopping(&self) -> &CancellationToken {
+        &self.inner.stopping
     }
 
     fn refuse_if_stopping(&self) -> Result<(), ErrorReport> {
-        if !self.waiting().is_stopping() {
+        if !self.inner.stopping.is_cancelled() {
             return Ok(());
         }
         Err(ErrorReport::new(Code::SERVER_ENDS, "the server is about to end and begins no call")
@@ -195,10 +191,6 @@ impl Functions {
 
     pub(crate) fn records(&self) -> &Records {
         &self.inner.records
-    }
-
-    pub(crate) fn waiting(&self) -> &Waiting {
-        &self.inner.waiting
     }
 
     /// Returns how many calls run, and how many have ended in which way.
@@ -277,7 +269,7 @@ impl Functions {
     /// Ends the idle instances of a function that was replaced or removed, on all hosts.
     fn forget_instances(&self, live: &Live) {
         self.inner.node.forget(&live.unit, &live.limits);
-        self.placements().forget(live);
+        self.placements().forget(&live.needs.function);
     }
 
     pub(crate) fn placements(&self) -> &Placements {

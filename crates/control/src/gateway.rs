@@ -269,7 +269,7 @@ async fn invoke(
         let message = "an asynchronous call needs a platform that keeps running";
         return Err(ErrorReport::new(Code::OPTION, message).hint("start one: snowmelt up").into());
     }
-    json(StatusCode::ACCEPTED, &platform.functions.submit(&id, request).await?)
+    json(StatusCode::ACCEPTED, &platform.async_calls.submit(&id, request).await?)
 }
 
 async fn invoke_all(
@@ -290,7 +290,7 @@ async fn invocation(
     Path(id): Path<String>,
 ) -> Answer {
     let id = InvocationId::from(id);
-    json(StatusCode::OK, &platform.functions.invocation(&identity.tenant, &id).await?)
+    json(StatusCode::OK, &platform.async_calls.invocation(&identity.tenant, &id).await?)
 }
 
 #[derive(Deserialize)]

@@ -4,9 +4,9 @@
 //! Boundary: it decides what runs and answers the clients; the node runs it. Invariant: everything
 //! that was acknowledged is in the store; all other state can be lost and rebuilt.
 
-mod accepted;
 mod analysis_cache;
 mod answers;
+mod async_calls;
 pub mod backups;
 mod bursts;
 mod calls;
@@ -19,12 +19,15 @@ mod gateway;
 mod hidden;
 pub mod hosts;
 mod identity;
+pub mod image_server;
 pub mod images;
 mod in_turn;
 mod leases;
 mod live;
 mod logs;
+pub mod member;
 mod metrics;
+pub mod offline_backup;
 mod options;
 pub mod permissions;
 mod placements;

@@ -9,6 +9,7 @@ use snowmelt_node::Node;
 use snowmelt_types::Tenant;
 use tokio_util::sync::CancellationToken;
 
+use crate::async_calls::AsyncCalls;
 use crate::bursts::Bursts;
 use crate::durations::Durations;
 use crate::functions::Functions;
@@ -27,6 +28,7 @@ pub(crate) struct Platform {
     pub node: Node,
     pub queries: Queries,
     pub functions: Functions,
+    pub async_calls: AsyncCalls,
     pub udfs: UdfRegistry,
     pub bursts: Bursts,
     pub leases: Arc<Leases>,

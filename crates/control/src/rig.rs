@@ -19,6 +19,7 @@ use snowmelt_wire::SourceCode;
 use tokio_util::sync::CancellationToken;
 
 use crate::analysis_cache::AnalysisCache;
+use crate::async_calls::AsyncCalls;
 use crate::bursts::{Bursts, Kept};
 use crate::functions::Functions;
 use crate::hidden::Folders;
@@ -156,6 +157,7 @@ pub(crate) async fn idle_platform() -> IdlePlatform {
         ),
         leases: Arc::new(Leases::new(functions.clone(), udfs.clone(), Folders::new([base.path()]))),
         udfs,
+        async_calls: AsyncCalls::new(functions.clone()),
         functions,
         images: Images::new(&state_dir, ImageSettings::default(), over.clone()).beside(&records),
         bursts: Bursts::new(

@@ -1,23 +1,23 @@
 //! The life of a server: its resources while it runs, and their removal when it ends.
 
-use std::ffi::OsString;
-use std::net::SocketAddr;
+mod settings;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use snowmelt_kernel::lock::Lock;
 use snowmelt_node::Node;
-use snowmelt_rpc::Token;
 use snowmelt_rpc::server::{self, Ending};
 pub use snowmelt_rpc::tls::Certificate;
 use snowmelt_sandbox::{Spawner, SpawnerProcess};
 use snowmelt_tasks::{TaskHost, agent::Agent};
-use snowmelt_types::{ByteSize, Code, ErrorReport, HostName, Report};
+use snowmelt_types::{ByteSize, Code, ErrorReport, Report};
 use tokio::net::UnixListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::analysis_cache::AnalysisCache;
+use crate::async_calls::AsyncCalls;
 use crate::backups;
 use crate::bursts::{Bursts, Kept};
 use crate::functions::Functions;
@@ -28,7 +28,7 @@ use crate::images::{END_TIMEOUT, Images};
 use crate::leases::Leases;
 use crate::logs::Logs;
 use crate::now_ms;
-use crate::permissions::{self, Group};
+use crate::permissions;
 use crate::placements::Placements;
 pub use crate::placements::Settings as Placing;
 use crate::platform::{Grace, Platform};
@@ -38,86 +38,12 @@ use crate::prunings::Prunings;
 use crate::queries::Queries;
 use crate::records::{FunctionRecord, Records};
 use crate::times::PRIVATE_GRACE;
-use crate::tokens::Tokens;
 use crate::trees::{OwnPlaces, Trees};
 use crate::udfs::{SecretSources, UdfCatalog, UdfLogs, UdfRegistry};
+pub use settings::{Cluster, Remote, Settings};
 
 /// How long calls and queries may run once the server is asked to end, by default.
 const GRACE: Duration = Duration::from_secs(10);
-
-/// Folders, budgets and sockets of a server.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The folder of packages, code, functions and logs, which are kept.
-    pub state_dir: PathBuf,
-    /// The base of the folder of the running server, which is removed with the server.
-    pub run_base: PathBuf,
-    /// The socket to serve; `None` for one in the running server's own folder.
-    pub socket: Option<PathBuf>,
-    /// The folder of secrets of functions, with a folder for each tenant.
-    pub secrets_dir: PathBuf,
-    /// The servers of HTTP whose files queries may read.
-    pub http_sources: Vec<snowmelt_wire::HttpSource>,
-    /// The group whose members may use the server; only its own user where absent.
-    pub group: Option<Group>,
-    /// How to start the spawner: this binary with `internal spawner`.
-    pub spawner_command: Vec<OsString>,
-    /// The binary that runs as a query worker.
-    pub worker_binary: PathBuf,
-    /// The path of this program, which is executed again as the image daemon.
-    pub program: PathBuf,
-    /// The interpreter for user code; found where absent.
-    pub python: Option<PathBuf>,
-    /// The most memory of idle instances, in bytes.
-    pub handler_cache: ByteSize,
-    /// The most memory of zygotes, in bytes.
-    pub import_cache: ByteSize,
-    /// Settings of images.
-    pub images: snowmelt_node::ImageSettings,
-    /// The most memory that bursts have on this host; what the machine has where absent.
-    pub memory: Option<ByteSize>,
-    /// The most memory and sandboxes that all sandboxes have together.
-    pub total: snowmelt_sandbox::Total,
-    /// An instance of a function reserves this part of its memory limit (1/N).
-    pub overcommit: u32,
-    /// The rules of where calls of deployed functions run, and for how long hosts keep them.
-    pub placing: Placing,
-    /// The program that starts and ends hosts; absent: none does.
-    pub provider: Option<HostProgram>,
-    /// How the addresses of functions of a job are enforced.
-    pub enforcement: snowmelt_node::EnforcementChoice,
-    /// True for a server that ends with its client: it takes no lock and no asynchronous calls.
-    pub private: bool,
-    /// The folder of what is known of the networks of jobs, which is to outlive a crash; `None` for
-    /// the running server's own folder.
-    pub networks_dir: Option<PathBuf>,
-    /// The cluster that other hosts may join.
-    pub cluster: Option<Cluster>,
-    /// The address for clients of other hosts; absent: none is served.
-    pub remote: Option<Remote>,
-}
-
-/// The address and the secret with which hosts join.
-#[derive(Clone, Debug)]
-pub struct Cluster {
-    /// The name of control's own host.
-    pub name: HostName,
-    /// The address at which hosts report to control.
-    pub listen: SocketAddr,
-    /// The secret of the cluster.
-    pub token: Token,
-}
-
-/// The address for clients of other hosts, each served for the tenant of its token.
-#[derive(Clone, Debug)]
-pub struct Remote {
-    /// The address.
-    pub listen: SocketAddr,
-    /// The certificate that clients are shown.
-    pub certificate: Certificate,
-    /// The tokens of clients, by tenant.
-    pub tokens: Arc<Tokens>,
-}
 
 /// A spawner that runs, with what its process is to be; before any thread is started.
 #[derive(Debug)]
@@ -238,7 +164,7 @@ impl Launch {
             if let Some(file) = platform.functions.records().file() {
                 tokio::spawn(backups::keep(file.clone(), ending.over.clone()));
             }
-            platform.functions.resume().await?;
+            platform.async_calls.resume().await?;
             platform.bursts.resume().await?;
         }
         let hosts = platform.hosts.clone();
@@ -289,7 +215,7 @@ async fn drain(platform: &Platform, ending: &Ending, all_ended: &CancellationTok
     platform.functions.stop();
     let idle = async {
         all_ended.cancelled().await;
-        platform.functions.idle().await;
+        platform.async_calls.idle().await;
     };
     let _ = tokio::time::timeout(platform.grace.get(), idle).await;
     ending.over.cancel();
@@ -357,6 +283,7 @@ async fn platform(
         udfs,
         images: Images::new(&settings.state_dir, settings.images.clone(), ending.over.clone())
             .beside(functions.records()),
+        async_calls: AsyncCalls::new(functions.clone()),
         functions,
         bursts,
         pool,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use snowmelt_control::backups::{self, stopped};
+use snowmelt_control::{backups, offline_backup};
 use snowmelt_types::{ByteSize, Code, ErrorReport};
 
 use crate::args::BackupArgs;
@@ -35,7 +35,7 @@ pub fn run(args: &BackupArgs, config: &Config, printer: Printer) -> Outcome {
             client.back_up().await
         })?
     } else {
-        platform::plain_runtime()?.block_on(stopped::copy(state))?
+        platform::plain_runtime()?.block_on(offline_backup::copy(state))?
     };
     let shown = match &args.file {
         Some(file) => {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use snowmelt_control::client::Client;
-use snowmelt_control::images::Embedded as Images;
+use snowmelt_control::image_server::ImageServer;
 use snowmelt_control::server::{Launch, Placing, Settings};
 use snowmelt_types::{Code, ErrorReport, Tenant};
 use tokio::runtime::Runtime;
@@ -241,7 +241,7 @@ pub fn with_images<T>(
     let runtime = server_runtime()?;
     let done = runtime.block_on(async {
         let signals = Signals::listen(printer)?;
-        let images = Images::start(&config.state.value, config.images())?;
+        let images = ImageServer::start(&config.state.value, config.images())?;
         let done = until_signal(&signals, work(images.client())).await;
         signals.waiting_for("partial files to be removed");
         images.end().await;

@@ -5,6 +5,7 @@ use snowmelt_store::{Clock, Expect, Page, Store};
 use tempfile::TempDir;
 
 use super::*;
+use crate::offline_backup;
 
 fn held(state_dir: &Path) -> Redb {
     Redb::hold(state(state_dir), None, Clock::real()).unwrap()
@@ -49,7 +50,7 @@ async fn a_damaged_state_is_replaced_by_its_newest_copy_and_kept() {
     assert_eq!(restored.from.display().to_string(), second.file);
     assert!(std::fs::read(restored.kept.unwrap()).unwrap() == bytes);
     assert_eq!(keys(&held(folder.path())).await, ["a", "b"]);
-    stopped::copy(folder.path()).await.unwrap();
+    offline_backup::copy(folder.path()).await.unwrap();
     assert_eq!(copies(folder.path()).len(), 3);
     restore(folder.path(), Some(Path::new(&first.file))).unwrap();
     assert_eq!(keys(&held(folder.path())).await, ["a"]);

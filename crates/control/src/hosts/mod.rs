@@ -14,7 +14,6 @@ mod drained;
 pub(crate) mod fake;
 mod first;
 pub(crate) mod listen;
-mod member;
 mod peers;
 mod presence;
 mod remote;
@@ -33,7 +32,6 @@ pub(crate) use agent::{AnswerRoom, HostApi, NotCalled};
 use clock::Clock;
 use drained::Drained;
 pub(crate) use first::in_time;
-pub use member::{Member, Membership};
 pub use remote::Remote;
 
 /// How often a host reports.

@@ -8,12 +8,10 @@
 //! | conversions, pulls, pushes | `transfer` |
 //! | prefetch of blocks into the cache | `warm` |
 //! | details, verification, comparison | `inspect` |
-//! | a server of images alone, inside a command | `embedded` |
 //!
 //! Boundary: images are stored and read by `snowmelt_image`; the node mounts them. Invariant: no
 //! path of a request is opened, and no credentials of this process are used for a request.
 
-mod embedded;
 mod inspect;
 mod job;
 mod sent;
@@ -36,13 +34,15 @@ use crate::backups;
 use crate::records::Records;
 use crate::times::SWEPT_AGAIN_AFTER;
 
-pub(crate) use embedded::END_TIMEOUT;
-pub use embedded::Embedded;
 pub use inspect::{compare, detail, verify};
 pub(crate) use sent::Incoming;
 
 /// The most long work on images at the same time. More of it waits.
 const JOBS_AT_ONCE: u32 = 8;
+
+/// How long cancelled work may take to remove its partial files. The next command removes any that
+/// it leaves.
+pub(crate) const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The images of a platform. Cheap to clone.
 #[derive(Clone, Debug)]

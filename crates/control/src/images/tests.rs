@@ -23,13 +23,14 @@ use super::*;
 use crate::client::{Client, LocalImage};
 use crate::gateway;
 use crate::identity::identify;
+use crate::image_server::ImageServer;
 
 /// A member of the socket's group.
 const MEMBER: Option<u32> = Some(1234);
 
-fn served() -> (tempfile::TempDir, Embedded) {
+fn served() -> (tempfile::TempDir, ImageServer) {
     let state = tempfile::tempdir().unwrap();
-    let images = Embedded::start(state.path(), ImageSettings::default()).unwrap();
+    let images = ImageServer::start(state.path(), ImageSettings::default()).unwrap();
     (state, images)
 }
 

@@ -10,12 +10,11 @@ use snowmelt_schedule::Call;
 use snowmelt_tasks::agent::api::{FunctionCall, FunctionEnd, PrepareFunction};
 use snowmelt_tasks::peers::Peer;
 use snowmelt_tasks::remote::leases::{FarInstance, FarLease, NotLeased};
-use snowmelt_types::{Code, ErrorReport};
+use snowmelt_types::{Code, Digest, ErrorReport};
 
 use super::prepared::Cell;
 use super::{Callee, Inner, Placements, Sent};
 use crate::hosts::{AnswerRoom, Host, NotCalled};
-use crate::live::Live;
 use crate::sent_files;
 
 /// How often a function is prepared on a host for one call: the host may have been started again.
@@ -167,13 +166,12 @@ impl Placements {
     }
 
     /// Has all hosts end the idle instances of a function that was replaced or removed.
-    pub fn forget(&self, live: &Live) {
-        let function = live.needs.function.clone();
-        self.inner.prepared.forget_function(&function);
+    pub fn forget(&self, function: &Digest) {
+        self.inner.prepared.forget_function(function);
         // Also those that an earlier control has had prepare it.
         let hosts: Vec<_> = {
             let mut state = self.lock();
-            state.scheduler.forget(&function);
+            state.scheduler.forget(function);
             state.hosts.values().filter(|host| !host.is_local()).cloned().collect()
         };
         for host in hosts {

@@ -4,7 +4,6 @@
 //! only need the state folder.
 
 use std::path::Path;
-use std::time::Duration;
 
 use axum::middleware::from_fn;
 use snowmelt_node::ImageSettings;
@@ -13,23 +12,19 @@ use snowmelt_rpc::server::{Ending, LOCAL, serve};
 use snowmelt_types::ErrorReport;
 use tokio::sync::Mutex;
 
-use super::Images;
 use crate::client::Client;
 use crate::identity::identify;
+use crate::images::{END_TIMEOUT, Images};
 use crate::{gateway, permissions};
 
-/// How long cancelled work may take to remove its partial files. The next command removes any that
-/// it leaves.
-pub(crate) const END_TIMEOUT: Duration = Duration::from_secs(5);
-
 /// A server of images in this process.
-pub struct Embedded {
-    pub(super) images: Images,
+pub struct ImageServer {
+    pub(crate) images: Images,
     client: Client,
     ending: Ending,
 }
 
-impl Embedded {
+impl ImageServer {
     /// Serves the images of a state folder. Must be called in a runtime.
     ///
     /// # Errors

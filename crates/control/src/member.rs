@@ -16,8 +16,7 @@ use snowmelt_types::{Code, ErrorReport, HostName, Report};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use super::first::in_time;
-use super::{BEAT, Remote, listen};
+use crate::hosts::{BEAT, Remote, in_time, listen};
 use crate::server::{Settings, Started};
 
 /// How long a host asks again if another one has its name. A host that it replaces counts as lost

@@ -5,6 +5,7 @@ use std::path::Path;
 use snowmelt_api::Backup;
 use snowmelt_types::{Code, ErrorReport};
 
+use crate::backups;
 use crate::records::Records;
 
 /// Copies the state into the folder of copies.
@@ -12,7 +13,7 @@ use crate::records::Records;
 /// # Errors
 /// `SM-0505` if there is none, it is damaged or a server uses it; `SM-0506`.
 pub async fn copy(state_dir: &Path) -> Result<Backup, ErrorReport> {
-    let path = super::state(state_dir);
+    let path = backups::state(state_dir);
     if !path.exists() {
         let message = format!("{} has no state to copy", state_dir.display());
         return Err(ErrorReport::new(Code::STATE, message)
@@ -21,7 +22,7 @@ pub async fn copy(state_dir: &Path) -> Result<Backup, ErrorReport> {
     // Not for one transaction: only a file that is held is checked before it is read.
     let records = Records::open(path, true).await?;
     match records.file() {
-        Some(store) => super::make(store).await,
+        Some(store) => backups::make(store).await,
         None => Err(ErrorReport::new(Code::INTERNAL, "the state is not in a file")),
     }
 }

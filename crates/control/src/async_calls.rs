@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use snowmelt_api::{Invocation, InvocationState, InvokeRequest};
 use snowmelt_rpc::trace;
@@ -17,13 +17,18 @@ use tokio_util::sync::CancellationToken;
 use crate::functions::{Functions, Slot, accepted, failed};
 use crate::now_ms;
 use crate::records::{FunctionId, InvocationRecord};
-use crate::times::AGAIN_AFTER;
+use crate::times::{AGAIN_AFTER, CALLS_ASKED_EVERY};
 
-/// The calls that this process has to run.
+/// The asynchronous calls of a platform. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct AsyncCalls {
+    functions: Functions,
+    attempts: Arc<Attempts>,
+}
+
+/// The attempts of this process to run calls.
 #[derive(Debug, Default)]
-pub(crate) struct Waiting {
-    /// Cancelled when the server is about to end: no further call is begun then.
-    stopping: CancellationToken,
+struct Attempts {
     /// The number of calls that run, until their ends are stored.
     running: AtomicUsize,
     /// The errors because of which retried calls have not run yet, by call.
@@ -31,12 +36,12 @@ pub(crate) struct Waiting {
 }
 
 /// A call that runs, until its end is stored.
-struct Running<'a>(&'a Waiting);
+struct Running<'a>(&'a Attempts);
 
 impl<'a> Running<'a> {
-    fn begin(waiting: &'a Waiting) -> Self {
-        waiting.running.fetch_add(1, Ordering::Relaxed);
-        Self(waiting)
+    fn begin(attempts: &'a Attempts) -> Self {
+        attempts.running.fetch_add(1, Ordering::Relaxed);
+        Self(attempts)
     }
 }
 
@@ -46,22 +51,7 @@ impl Drop for Running<'_> {
     }
 }
 
-impl Waiting {
-    /// Starts no further call; waiting ones are run by the next server.
-    pub fn stop(&self) {
-        self.stopping.cancel();
-    }
-
-    /// Whether the server is about to end.
-    pub fn is_stopping(&self) -> bool {
-        self.stopping.is_cancelled()
-    }
-
-    /// Returns the number of running calls.
-    pub fn running(&self) -> usize {
-        self.running.load(Ordering::Relaxed)
-    }
-
+impl Attempts {
     fn trouble(&self, id: &InvocationId, why: Option<ErrorReport>) {
         let mut troubles = self.troubles.lock().unwrap_or_else(PoisonError::into_inner);
         match why {
@@ -85,7 +75,20 @@ enum Tried {
     Again(Box<ErrorReport>),
 }
 
-impl Functions {
+impl AsyncCalls {
+    /// Makes the asynchronous calls of these functions, and runs none yet.
+    pub fn new(functions: Functions) -> Self {
+        Self { functions, attempts: Arc::default() }
+    }
+
+    /// Waits until no call runs, be it asynchronous or not.
+    pub async fn idle(&self) {
+        let is_running = || self.attempts.running.load(Ordering::Relaxed) > 0;
+        while self.functions.calls().running > 0 || is_running() {
+            tokio::time::sleep(CALLS_ASKED_EVERY).await;
+        }
+    }
+
     /// Accepts a call: on return it survives a crash and will be run at least once. A caller that
     /// stops waiting before does not keep a call that is stored from being run.
     pub async fn submit(
@@ -93,7 +96,7 @@ impl Functions {
         function: &FunctionId,
         request: InvokeRequest,
     ) -> Result<Invocation, ErrorReport> {
-        self.find(function).await?;
+        self.functions.find(function).await?;
         let invocation = accepted(&function.name);
         let record = InvocationRecord { invocation: invocation.clone(), event: request.event };
         // A task of its own, because the future of a request is dropped with its connection.
@@ -110,7 +113,7 @@ impl Functions {
         function: FunctionId,
         record: InvocationRecord,
     ) -> Result<(), ErrorReport> {
-        self.records().accept(&function.tenant, &record).await?;
+        self.functions.records().accept(&function.tenant, &record).await?;
         self.run_accepted(record.invocation.id, function);
         Ok(())
     }
@@ -118,15 +121,15 @@ impl Functions {
     /// Runs the accepted calls that no server has ended.
     pub async fn resume(&self) -> Result<(), ErrorReport> {
         let mut of_functions: HashMap<FunctionId, Vec<InvocationId>> = HashMap::new();
-        for (id, function) in self.records().waiting().await {
+        for (id, function) in self.functions.records().waiting().await {
             of_functions.entry(function).or_default().push(id);
         }
         for (function, ids) in of_functions {
-            let functions = self.clone();
+            let calls = self.clone();
             tokio::spawn(async move {
                 // One call prepares what all of them need; each gets the error if that fails.
-                drop(functions.find(&function).await);
-                ids.into_iter().for_each(|id| functions.run_accepted(id, function.clone()));
+                drop(calls.functions.find(&function).await);
+                ids.into_iter().for_each(|id| calls.run_accepted(id, function.clone()));
             });
         }
         Ok(())
@@ -142,30 +145,36 @@ impl Functions {
             ErrorReport::new(Code::INVOCATION_MISSING, format!("there is no invocation `{id}`"))
                 .hint("only calls made with --async are kept, for as long as fn deploy --keep says")
         };
-        let record = self.records().invocation(tenant, id).await?;
+        let record = self.functions.records().invocation(tenant, id).await?;
         let mut invocation = record.ok_or_else(missing)?.invocation;
         if invocation.state == InvocationState::Running {
-            invocation.warnings.extend(self.waiting().trouble_of(id));
+            invocation.warnings.extend(self.attempts.trouble_of(id));
         }
         Ok(invocation)
+    }
+
+    /// Returns the token that is cancelled when the server is about to end: no further call is begun
+    /// then, and waiting ones are run by the next server.
+    fn stopping(&self) -> &CancellationToken {
+        self.functions.stopping()
     }
 
     /// Runs an accepted call in the background, until its end is stored. The event stays in the
     /// store until the call runs, so that waiting calls take no memory.
     fn run_accepted(&self, id: InvocationId, function: FunctionId) {
-        let functions = self.clone();
+        let calls = self.clone();
         trace::spawn(async move {
             let [mut pause, longest] = AGAIN_AFTER;
             loop {
-                let why = match functions.try_once(&id, &function).await {
+                let why = match calls.try_once(&id, &function).await {
                     Tried::Done => return,
                     Tried::Replaced => continue,
                     Tried::Again(why) => *why,
                 };
                 tracing::warn!(call = %id, %function, error = %why, "will be tried again");
-                functions.waiting().trouble(&id, Some(why));
+                calls.attempts.trouble(&id, Some(why));
                 tokio::select! {
-                    () = functions.waiting().stopping.cancelled() => return,
+                    () = calls.stopping().cancelled() => return,
                     () = tokio::time::sleep(pause) => pause = (pause * 2).min(longest),
                 }
             }
@@ -174,34 +183,34 @@ impl Functions {
 
     /// Runs a call and stores its end.
     async fn try_once(&self, id: &InvocationId, function: &FunctionId) -> Tried {
-        let live = match self.find(function).await {
+        let live = match self.functions.find(function).await {
             Ok(live) => live,
             Err(error) if error.retryable => return Tried::Again(Box::new(error)),
             Err(error) => return self.give_up(function, id, error).await,
         };
-        let stopping = &self.waiting().stopping;
+        let stopping = self.stopping();
         let permit = tokio::select! {
             () = stopping.cancelled() => return Tried::Done,
             permit = live.permits.acquire() => permit,
         };
-        let _running = Running::begin(self.waiting());
+        let _running = Running::begin(&self.attempts);
         // The server may have been asked to end in between.
         if permit.is_err() || stopping.is_cancelled() {
             return Tried::Done;
         }
-        if !self.is_deployed(&live) {
+        if !self.functions.is_deployed(&live) {
             return Tried::Replaced;
         }
-        let record = match self.records().invocation(&function.tenant, id).await {
+        let record = match self.functions.records().invocation(&function.tenant, id).await {
             Ok(Some(record)) => record,
             Ok(None) => return Tried::Done,
             Err(error) => return Tried::Again(Box::new(error)),
         };
-        let slot = match self.acquire(&live).await {
+        let slot = match self.functions.acquire(&live).await {
             Err(error) if error.retryable => return Tried::Again(Box::new(error)),
             acquired => Slot::Acquired(Box::new(acquired)),
         };
-        let ended = self.run(&live, record.invocation, record.event, slot).await;
+        let ended = self.functions.run(&live, record.invocation, record.event, slot).await;
         match &ended.error {
             Some(error) if error.retryable => Tried::Again(Box::new(error.clone())),
             // The failure may be caused by the end of the platform.
@@ -212,7 +221,7 @@ impl Functions {
 
     /// Stores the end of a call that cannot be run.
     async fn give_up(&self, function: &FunctionId, id: &InvocationId, why: ErrorReport) -> Tried {
-        match self.records().invocation(&function.tenant, id).await {
+        match self.functions.records().invocation(&function.tenant, id).await {
             Ok(Some(record)) => {
                 let ended = failed(record.invocation, why);
                 self.keep(function, ended, snowmelt_api::RESULT_KEPT_MS).await
@@ -230,16 +239,16 @@ impl Functions {
         let [mut pause, longest] = AGAIN_AFTER;
         loop {
             let until_ms = now_ms().saturating_add(keep_ms);
-            let stored = self.records().end(&function.tenant, &record, until_ms).await;
+            let stored = self.functions.records().end(&function.tenant, &record, until_ms).await;
             let Err(error) = stored else { break };
             tracing::error!(call = %id, %error, "the end of a call cannot be stored");
-            self.waiting().trouble(&id, Some(error));
+            self.attempts.trouble(&id, Some(error));
             tokio::select! {
-                () = self.waiting().stopping.cancelled() => return Tried::Done,
+                () = self.stopping().cancelled() => return Tried::Done,
                 () = tokio::time::sleep(pause) => pause = (pause * 2).min(longest),
             }
         }
-        self.waiting().trouble(&id, None);
+        self.attempts.trouble(&id, None);
         Tried::Done
     }
 }
@@ -257,7 +266,8 @@ mod tests {
             functions.find(&function).await.unwrap();
             let event = serde_json::value::to_raw_value("x").unwrap();
             let request = InvokeRequest { event, asynchronous: true };
-            let mut submitting = Box::pin(functions.submit(&function, request));
+            let calls = AsyncCalls::new(functions.clone());
+            let mut submitting = Box::pin(calls.submit(&function, request));
             drop(futures::poll!(&mut submitting));
             let stored = async || {
                 let waiting = functions.records().waiting().await;

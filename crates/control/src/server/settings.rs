@@ -1,0 +1,91 @@
+//! Settings of a server, and of the process of a host.
+//!
+//! Invariant: settings are values that a command has checked; nothing is opened or bound for them.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use snowmelt_rpc::Token;
+use snowmelt_rpc::tls::Certificate;
+use snowmelt_types::{ByteSize, HostName};
+
+use crate::permissions::Group;
+use crate::placements::Settings as Placing;
+use crate::pool::HostProgram;
+use crate::tokens::Tokens;
+
+/// Folders, budgets and sockets of a server.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The folder of packages, code, functions and logs, which are kept.
+    pub state_dir: PathBuf,
+    /// The base of the folder of the running server, which is removed with the server.
+    pub run_base: PathBuf,
+    /// The socket to serve; `None` for one in the running server's own folder.
+    pub socket: Option<PathBuf>,
+    /// The folder of secrets of functions, with a folder for each tenant.
+    pub secrets_dir: PathBuf,
+    /// The servers of HTTP whose files queries may read.
+    pub http_sources: Vec<snowmelt_wire::HttpSource>,
+    /// The group whose members may use the server; only its own user where absent.
+    pub group: Option<Group>,
+    /// How to start the spawner: this binary with `internal spawner`.
+    pub spawner_command: Vec<OsString>,
+    /// The binary that runs as a query worker.
+    pub worker_binary: PathBuf,
+    /// The path of this program, which is executed again as the image daemon.
+    pub program: PathBuf,
+    /// The interpreter for user code; found where absent.
+    pub python: Option<PathBuf>,
+    /// The most memory of idle instances, in bytes.
+    pub handler_cache: ByteSize,
+    /// The most memory of zygotes, in bytes.
+    pub import_cache: ByteSize,
+    /// Settings of images.
+    pub images: snowmelt_node::ImageSettings,
+    /// The most memory that bursts have on this host; what the machine has where absent.
+    pub memory: Option<ByteSize>,
+    /// The most memory and sandboxes that all sandboxes have together.
+    pub total: snowmelt_sandbox::Total,
+    /// An instance of a function reserves this part of its memory limit (1/N).
+    pub overcommit: u32,
+    /// The rules of where calls of deployed functions run, and for how long hosts keep them.
+    pub placing: Placing,
+    /// The program that starts and ends hosts; absent: none does.
+    pub provider: Option<HostProgram>,
+    /// How the addresses of functions of a job are enforced.
+    pub enforcement: snowmelt_node::EnforcementChoice,
+    /// True for a server that ends with its client: it takes no lock and no asynchronous calls.
+    pub private: bool,
+    /// The folder of what is known of the networks of jobs, which is to outlive a crash; `None` for
+    /// the running server's own folder.
+    pub networks_dir: Option<PathBuf>,
+    /// The cluster that other hosts may join.
+    pub cluster: Option<Cluster>,
+    /// The address for clients of other hosts; absent: none is served.
+    pub remote: Option<Remote>,
+}
+
+/// The address and the secret with which hosts join.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    /// The name of control's own host.
+    pub name: HostName,
+    /// The address at which hosts report to control.
+    pub listen: SocketAddr,
+    /// The secret of the cluster.
+    pub token: Token,
+}
+
+/// The address for clients of other hosts, each served for the tenant of its token.
+#[derive(Clone, Debug)]
+pub struct Remote {
+    /// The address.
+    pub listen: SocketAddr,
+    /// The certificate that clients are shown.
+    pub certificate: Certificate,
+    /// The tokens of clients, by tenant.
+    pub tokens: Arc<Tokens>,
+}
