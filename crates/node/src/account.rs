@@ -4,6 +4,7 @@
 //! destroyed. A sandbox that was started in room that somebody else keeps (the task of a query)
 //! owns none, and is not kept idle. Taking an idle sandbox into use again touches no ledger.
 
+use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,10 +14,8 @@ use snowmelt_types::{ByteSize, Tenant};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-use crate::instances::instance::Instance;
 use crate::pool::Pool;
-use crate::workers::worker::Worker;
-use crate::{Error, InstanceLimits, Result, Unit, machine_memory};
+use crate::{Error, InstanceLimits, Result, machine_memory};
 
 /// How long the start of an instance waits for room. Most calls end sooner than that, and a caller
 /// that waits longer is better told so: the caller may try again or elsewhere.
@@ -62,10 +61,29 @@ pub struct Account {
     /// The reservations of all sandboxes on the host.
     pub ledger: Ledger,
     overcommit: u64,
-    instances: Arc<Pool<Arc<Instance>>>,
-    workers: Arc<Pool<Worker>>,
+    instances: Arc<dyn IdlePool>,
+    workers: Arc<dyn IdlePool>,
     // Tasks of queries wait for idle workers too.
     worker_is_idle: Arc<Notify>,
+}
+
+/// The idle sandboxes of one kind, which may be ended to make room.
+pub(crate) trait IdlePool: Debug + Send + Sync {
+    /// Returns since when the sandbox that is idle longest is idle; `None` if none is idle.
+    fn oldest(&self) -> Option<Instant>;
+
+    /// Ends the sandbox that is idle longest; `false` if none is idle.
+    fn end_oldest(&self) -> bool;
+}
+
+impl<T: Debug + Send> IdlePool for Pool<T> {
+    fn oldest(&self) -> Option<Instant> {
+        Self::oldest(self)
+    }
+
+    fn end_oldest(&self) -> bool {
+        self.evict_oldest().is_some()
+    }
 }
 
 /// The sandboxes that may be ended to make room.
@@ -112,8 +130,8 @@ impl Account {
     pub(crate) fn new(
         capacity: Capacity,
         overcommit: u32,
-        instances: Arc<Pool<Arc<Instance>>>,
-        workers: Arc<Pool<Worker>>,
+        instances: Arc<dyn IdlePool>,
+        workers: Arc<dyn IdlePool>,
     ) -> Self {
         let (ledger, overcommit) = (Ledger::new(capacity), overcommit.max(1).into());
         Self { ledger, overcommit, instances, workers, worker_is_idle: Arc::default() }
@@ -148,7 +166,7 @@ impl Account {
     pub fn at_once_ending(&self, ask: &Ask, may_end: MayEnd) -> Result<Reservation, NoRoom> {
         let evict = || match may_end {
             MayEnd::Idle => self.evict_oldest(),
-            MayEnd::IdleWorkers => self.workers.evict_oldest().is_some(),
+            MayEnd::IdleWorkers => self.workers.end_oldest(),
         };
         loop {
             match self.ledger.try_reserve(ask) {
@@ -204,11 +222,9 @@ impl Account {
     /// idle.
     fn evict_oldest(&self) -> bool {
         match (self.instances.oldest(), self.workers.oldest()) {
-            (Some(instance), Some(worker)) if worker < instance => {
-                self.workers.evict_oldest().is_some()
-            }
-            (Some(_), _) => self.instances.evict_oldest().is_some(),
-            (None, Some(_)) => self.workers.evict_oldest().is_some(),
+            (Some(instance), Some(worker)) if worker < instance => self.workers.end_oldest(),
+            (Some(_), _) => self.instances.end_oldest(),
+            (None, Some(_)) => self.workers.end_oldest(),
             (None, None) => false,
         }
     }
@@ -220,12 +236,12 @@ impl Account {
     /// Without room for the zygote there is none for the instances.
     pub fn ahead(
         &self,
-        unit: &Unit,
+        tenant: &Tenant,
         limits: &InstanceLimits,
         use_: Use,
         (most, first): (usize, Option<Amount>),
     ) -> Rooms {
-        let ask = |use_, amount| self.ask(&unit.tenant, use_, amount);
+        let ask = |use_, amount| self.ask(tenant, use_, amount);
         let zygote = first.map(|amount| self.ledger.try_reserve(&ask(Use::Zygote, amount)));
         let Ok(zygote) = zygote.transpose() else { return Rooms::default() };
         let rooms = self.ledger.try_reserve_up_to(&ask(use_, self.instance(limits)), most);
@@ -237,12 +253,12 @@ impl Account {
     /// sandboxes are ended to make room.
     pub(crate) fn rooms_at_once(
         &self,
-        unit: &Unit,
+        tenant: &Tenant,
         limits: &InstanceLimits,
         use_: Use,
         (most, first): (usize, Option<Amount>),
     ) -> Option<Rooms> {
-        let ask = |use_, amount| self.ask(&unit.tenant, use_, amount);
+        let ask = |use_, amount| self.ask(tenant, use_, amount);
         let zygote = match first {
             Some(amount) => Some(self.at_once(&ask(Use::Zygote, amount)).ok()?),
             None => None,

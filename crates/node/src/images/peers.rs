@@ -22,7 +22,7 @@ use super::message::{Ask, Notice};
 use super::packets::{failed, say_to};
 use super::place::{Cluster, HeldImage, TreePlace};
 use super::sharing::Shared;
-use crate::{Node, Result};
+use crate::Result;
 
 /// The path of the request with which a host asks another for blocks of images.
 pub const BLOCKS: &str = "/v1/images/blocks";
@@ -30,22 +30,20 @@ pub const BLOCKS: &str = "/v1/images/blocks";
 /// How long the daemon may take to accept a connection.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(5);
 
-impl Node {
+impl Images {
     /// Lets this host read blocks of images from other hosts of a cluster, and serve them to hosts
     /// that know the cluster's token. `control` is the address where hosts report; `None` on
     /// control's own host.
     pub fn join_cluster(&self, token: Token, control: Option<SocketAddr>) {
         // A host is in one cluster as long as it runs.
-        let _ = self.inner.images.cluster.set(Cluster { token, control });
+        let _ = self.cluster.set(Cluster { token, control });
     }
 
     /// Returns the hosts that sent wrong blocks of images to this one.
     pub fn expelled_hosts(&self) -> Vec<HostName> {
-        self.inner.images.noticed.expelled()
+        self.noticed.expelled()
     }
-}
 
-impl Images {
     /// Makes the daemon read an image from the hosts of a new place, if it has the image mounted.
     pub async fn move_to(self: &Arc<Self>, place: TreePlace) -> Result<()> {
         let (Some(cluster), Some(keeper)) = (self.cluster.get(), self.running()) else {

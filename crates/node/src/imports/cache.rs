@@ -15,12 +15,10 @@ use super::member::{Child, Found, Member};
 use super::plan::Growth;
 use super::slot::Slot;
 use super::start::{Fresh, Source};
-use super::state::{Counts, Inner, State};
+use super::state::{Counts, IdleChildren, Inner, State};
 use super::tree::{Node, NodeId};
 use super::want::Want;
 use crate::account::{Account, ZygoteRoom};
-use crate::instances::instance::Instance;
-use crate::pool::Pool;
 use crate::{Error, Result};
 
 /// How often a fork is tried: one that fails is tried once more, with another zygote.
@@ -40,7 +38,7 @@ impl ImportCache {
         account: Account,
         budget: ByteSize,
         slots: u32,
-        idle: Arc<Pool<Arc<Instance>>>,
+        idle: Arc<dyn IdleChildren>,
     ) -> Self {
         let (state, counts) = (Mutex::default(), Counts::default());
         let admission = Admission::new(slots);

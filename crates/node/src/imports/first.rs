@@ -108,13 +108,13 @@ impl Inner {
         drop(state);
         tracing::debug!(tenant = %victim.tenant, "an idle zygote makes room for another");
         drop(gone);
-        drop(self.idle.evict(|instance| instance.zygote_slot() == Some(victim.slot)));
+        self.idle.end_below(victim.slot);
         true
     }
 
     /// Returns the first zygotes all of whose instances are idle.
     fn idle_zygotes(&self, state: &State) -> Vec<Idle> {
-        let paused = self.idle.tally(|instance| instance.zygote_slot());
+        let paused = self.idle.by_slot();
         let children = children(state);
         let is_idle = |slot: &u64| {
             let paused = paused.get(slot).copied().unwrap_or(0);

@@ -15,7 +15,7 @@ use snowmelt_types::{ByteSize, End};
 use super::admission::Admitted;
 use crate::Result;
 use crate::log::{LogCollector, PLATFORM_LOG};
-use crate::networks::precreated::Precreated;
+use crate::namespaces::Precreated;
 
 /// A running zygote.
 #[derive(Debug)]

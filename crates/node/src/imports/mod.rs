@@ -31,4 +31,5 @@ pub(crate) use admission::Admitted;
 pub(crate) use cache::ImportCache;
 pub(crate) use member::{Child, Found, Member};
 pub(crate) use start::{CodeBinds, Packages, Source};
+pub(crate) use state::IdleChildren;
 pub(crate) use want::{Scope, Set, Want};

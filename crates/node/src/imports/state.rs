@@ -1,6 +1,7 @@
 //! The state of the import cache, which its parts share.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Debug;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, Weak};
 
@@ -17,8 +18,6 @@ use super::start::Source;
 use super::tree::{NodeId, Tree};
 use super::want::{Scope, Set, Want};
 use crate::account::Account;
-use crate::instances::instance::Instance;
-use crate::pool::Pool;
 
 #[derive(Debug)]
 pub(super) struct Inner {
@@ -29,8 +28,16 @@ pub(super) struct Inner {
     pub(super) state: Mutex<State>,
     pub(super) counts: Counts,
     pub(super) admission: Admission,
-    /// The idle instances, which keep zygotes alive.
-    pub(super) idle: Arc<Pool<Arc<Instance>>>,
+    pub(super) idle: Arc<dyn IdleChildren>,
+}
+
+/// The idle instances that were forked from zygotes, which they keep alive.
+pub(crate) trait IdleChildren: Debug + Send + Sync {
+    /// Returns the number of idle instances below each first zygote, by the number of its slot.
+    fn by_slot(&self) -> BTreeMap<u64, usize>;
+
+    /// Ends the idle instances below the first zygote in this slot.
+    fn end_below(&self, slot: u64);
 }
 
 #[derive(Debug, Default)]

@@ -122,7 +122,7 @@ impl Instances {
             }
             Room::Asked(use_) | Room::AtOnce(use_) => {
                 let first = needs_zygote(&self.imports, unit).then(zygote);
-                let rooms = account.rooms_at_once(unit, limits, use_, (missing, first));
+                let rooms = account.rooms_at_once(&unit.tenant, limits, use_, (missing, first));
                 Ok(rooms.unwrap_or_default())
             }
         }

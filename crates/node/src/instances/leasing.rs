@@ -13,26 +13,14 @@ use super::Instances;
 use super::lease::InstanceLease;
 use super::rooms::Room;
 use crate::account::Rooms;
-use crate::{Error, InstanceLimits, Node, Result, Unit};
-
-impl Node {
-    /// Leases `count` instances, without waiting for room even if there is room for none.
-    pub async fn lease_instances_at_once(
-        &self,
-        unit: &Unit,
-        limits: &Arc<InstanceLimits>,
-        count: usize,
-    ) -> Vec<Result<InstanceLease>> {
-        self.inner.instances.lease_all_at_once(unit, limits, count).await
-    }
-
-    /// Waits for memory for an answer of a tenant that comes from another host.
-    pub async fn room_for_answer(&self, tenant: &Tenant, bytes: u64) -> Result<Held> {
-        self.inner.instances.answers.room(tenant, bytes).await.map(Held::new)
-    }
-}
+use crate::{Error, InstanceLimits, Result, Unit};
 
 impl Instances {
+    /// Waits for memory for an answer of a tenant that comes from another host.
+    pub async fn room_for_answer(&self, tenant: &Tenant, bytes: u64) -> Result<Held> {
+        self.answers.room(tenant, bytes).await.map(Held::new)
+    }
+
     /// Leases an instance of user code: an idle or a prewarmed one if there is any, otherwise one
     /// that is forked from a zygote or executed.
     pub async fn lease(

@@ -23,6 +23,7 @@ pub(crate) mod rooms;
 pub(crate) mod run;
 mod slots;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -33,7 +34,7 @@ use crate::account::Account;
 use crate::count::Count;
 use crate::figures::Starts;
 use crate::images::Images;
-use crate::imports::ImportCache;
+use crate::imports::{IdleChildren, ImportCache};
 use crate::pool::Pool;
 use answer::Answers;
 use instance::Instance;
@@ -53,6 +54,16 @@ pub(crate) struct Instances {
     pub starts: Starts,
     answers: Answers,
     pub busy: Count,
+}
+
+impl IdleChildren for Pool<Arc<Instance>> {
+    fn by_slot(&self) -> BTreeMap<u64, usize> {
+        self.tally(|instance| instance.zygote_slot())
+    }
+
+    fn end_below(&self, slot: u64) {
+        drop(self.evict(|instance| instance.zygote_slot() == Some(slot)));
+    }
 }
 
 impl Instances {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use snowmelt_network::Networks;
 
-use super::precreated::{Fresh, Precreated, Waiting};
 use super::{JobNetworks, blocking};
 use crate::imports::Member;
+use crate::namespaces::{Fresh, Precreated, Waiting};
 use crate::times::NETWORK_MADE_AFTER;
 use crate::{Error, Result};
 

@@ -3,11 +3,10 @@
 //! | part | file |
 //! |---|---|
 //! | the network of one job, for the instances that run its ranks | `network` |
-//! | namespaces that wait for their job | `precreated`, `fresh` |
+//! | namespaces for jobs, made in advance where a job may follow | `fresh` |
 
 mod fresh;
 pub(crate) mod network;
-pub(crate) mod precreated;
 
 use std::io;
 use std::path::PathBuf;
@@ -19,8 +18,8 @@ use tokio::sync::Semaphore;
 
 use crate::enforcement::EnforcementChoice;
 use crate::imports::ImportCache;
+use crate::namespaces::{self, Precreated};
 use crate::{Error, Result};
-use precreated::Precreated;
 
 /// The networks of jobs on a host, and the parts of the node that they need.
 #[derive(Debug)]
@@ -49,7 +48,7 @@ impl JobNetworks {
         enforcement: EnforcementChoice,
     ) -> Self {
         let (networks, precreated) = (Mutex::default(), Precreated::default());
-        let bound = precreated::bound();
+        let bound = namespaces::bound();
         Self { spawner, imports, control_group, folder, enforcement, networks, precreated, bound }
     }
 

@@ -15,10 +15,10 @@ use serde::{Deserialize, Serialize};
 use snowmelt_network::{Address, Counters, JobNetwork, JobSpec, RESERVED, Range, Unsent};
 use snowmelt_sandbox::{Bind, NetworkNamespace, Sandbox};
 
-use super::precreated::Fresh;
 use super::{JobNetworks, blocking};
 use crate::account::ZygoteRoom;
 use crate::imports::{Found, Member};
+use crate::namespaces::Fresh;
 use crate::times::{UNSENT_ASKED_EVERY, UNSENT_STANDS_STILL};
 use crate::unit::WarmStart;
 use crate::{Error, Result, Unit};

@@ -1,4 +1,22 @@
 //! The node: its stores, its pools, and the leases that it gives.
+//!
+//! | part | file |
+//! |---|---|
+//! | stores, pools, preparation, figures, the end | here |
+//! | leases of instances | `leases` |
+//! | workers, ranks and trees, for those who run tasks of queries and parts of jobs | `tasks` |
+//! | code packages and installed packages | `packages` |
+//! | files and secrets of functions | `files` |
+//! | the cluster that the host belongs to | `cluster` |
+//!
+//! Invariant: the rooms below know nothing of the node; each has what it needs from the
+//! constructor.
+
+mod cluster;
+mod files;
+mod leases;
+mod packages;
+mod tasks;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,9 +42,7 @@ use crate::shared_files::SharedFiles;
 use crate::times::MAINTENANCE_INTERVAL;
 use crate::unit::WarmStart;
 use crate::workers::Workers;
-use crate::{
-    EnforcementChoice, InstanceLease, InstanceLimits, ProgramRequest, RemovalReason, Result, Unit,
-};
+use crate::{EnforcementChoice, InstanceLimits, ProgramRequest, RemovalReason, Result, Unit};
 
 /// The folders, programs, budgets and settings of a node.
 #[derive(Clone, Debug)]
@@ -66,7 +82,7 @@ pub struct Options {
 /// The agent of a host, which runs all sandboxes on it. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Node {
-    pub(crate) inner: Arc<Inner>,
+    inner: Arc<Inner>,
 }
 
 /// The numbers of living sandboxes.
@@ -81,17 +97,17 @@ pub struct Usage {
 }
 
 #[derive(Debug)]
-pub(crate) struct Inner {
-    pub(crate) spawner: Spawner,
-    pub(crate) account: Account,
-    pub(crate) images: Arc<Images>,
-    pub(crate) imports: ImportCache,
-    pub(crate) preparation: Preparation,
+struct Inner {
+    spawner: Spawner,
+    account: Account,
+    images: Arc<Images>,
+    imports: ImportCache,
+    preparation: Preparation,
     /// The files of functions on their way between hosts.
-    pub(crate) shared_files: SharedFiles,
-    pub(crate) instances: Arc<Instances>,
-    pub(crate) workers: Arc<Workers>,
-    pub(crate) networks: Arc<JobNetworks>,
+    shared_files: SharedFiles,
+    instances: Arc<Instances>,
+    workers: Arc<Workers>,
+    networks: Arc<JobNetworks>,
 }
 
 impl Node {
@@ -242,29 +258,6 @@ impl Node {
         reporter: &dyn Reporter,
     ) -> Result<Packed> {
         self.inner.preparation.pack(name, code, handler, asked, reporter).await
-    }
-
-    /// Leases an instance of user code: an idle or a prewarmed one if there is any, otherwise one
-    /// that is forked from a zygote or executed.
-    pub async fn lease_instance(
-        &self,
-        unit: &Unit,
-        limits: &Arc<InstanceLimits>,
-    ) -> Result<InstanceLease> {
-        self.inner.instances.lease(unit, limits).await
-    }
-
-    /// Leases `count` instances; those that have to be started are one request to the spawner. Each
-    /// lease fails or succeeds by itself: where the host has no room for all, those for which there
-    /// is room are started, and the rest fail with [`crate::Error::NoRoom`]. If there is room for
-    /// none, one of them waits.
-    pub async fn lease_instances(
-        &self,
-        unit: &Unit,
-        limits: &Arc<InstanceLimits>,
-        count: usize,
-    ) -> Vec<Result<InstanceLease>> {
-        self.inner.instances.lease_all(unit, limits, count).await
     }
 
     /// Keeps `count` instances of a unit prewarmed: loaded, paused, and replaced when taken.
