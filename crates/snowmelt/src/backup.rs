@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use snowmelt_control::{backups, offline_backup};
+use snowmelt_control::state::{backups, offline_backup};
 use snowmelt_types::{ByteSize, Code, ErrorReport};
 
 use crate::args::BackupArgs;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use snowmelt_api::{HostState, HostSummary, ImageTree, StripePlace, TreeHost};
-use snowmelt_control::member::{Member, Membership};
+use snowmelt_control::server::member::{Member, Membership};
 use snowmelt_types::{ByteSize, HostName};
 use tokio_util::sync::CancellationToken;
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use snowmelt_control::hosts::Token;
+use snowmelt_control::cluster::hosts::Token;
 use snowmelt_control::server::Cluster;
 use snowmelt_types::{Code, ErrorReport, HostName};
 

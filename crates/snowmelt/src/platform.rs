@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use snowmelt_control::client::Client;
-use snowmelt_control::image_server::ImageServer;
+use snowmelt_control::server::image_server::ImageServer;
 use snowmelt_control::server::{Launch, Placing, Settings};
 use snowmelt_types::{Code, ErrorReport, Tenant};
 use tokio::runtime::Runtime;

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use snowmelt_control::permissions;
+use snowmelt_control::access::permissions;
+use snowmelt_control::access::tokens::{self, Tokens};
 use snowmelt_control::server::{Certificate, Remote};
-use snowmelt_control::tokens::{self, Tokens};
 use snowmelt_types::{Code, ErrorReport};
 
 use crate::args::NewTokenArgs;

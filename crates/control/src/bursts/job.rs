@@ -16,7 +16,8 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::Part;
-use crate::{now_ms, permissions};
+use crate::access::permissions;
+use crate::now_ms;
 
 /// The outcome of a burst: its answer, or its failure.
 pub(crate) type Outcome = Result<Stored, ErrorReport>;

@@ -91,8 +91,8 @@ fn missing(id: &JobId) -> ErrorReport {
 mod tests {
     use bytes::Bytes;
 
-    use super::super::job::Stored;
     use super::*;
+    use crate::bursts::job::Stored;
 
     fn identity(tenant: &str) -> Identity {
         let (function, tenant) = ("f".parse().unwrap(), tenant.parse().unwrap());

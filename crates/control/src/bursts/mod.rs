@@ -4,25 +4,22 @@
 //! on all hosts at the same time: open (the network is made, instances start), ready (all hosts
 //! answer each other, the code is loaded) and call. Whatever fails before the call closes every
 //! part; nothing was run then. From the call on, a burst survives the loss of any connection, and a
-//! restart of control (`resume`). A burst that its client does not wait for survives a restart from
+//! restart of control (`resumption`). A burst that its client does not wait for survives a restart from
 //! the moment that the client has its identifier.
 
-mod failing;
-mod gather;
+mod calls;
+mod failures;
 mod job;
-mod job_networks;
 mod jobs;
-mod kept;
-mod network;
-mod opened;
+mod networks;
+mod parts;
 mod placement;
 mod program;
-mod reach;
-mod resume;
+mod resumption;
 mod run;
+mod storage;
 #[cfg(test)]
 mod tests;
-mod trace;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,23 +32,23 @@ use tokio_util::sync::CancellationToken;
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
-use crate::analysis_cache::AnalysisCache;
-use crate::durations::Durations;
-use crate::hosts::{Host, Hosts};
-use crate::live;
+use crate::access::secrets::SecretSources;
+use crate::cluster::hosts::{Host, Hosts};
+use crate::cluster::placements::Placements;
+use crate::cluster::trees::Trees;
+use crate::functions::preparation;
+use crate::metrics::durations::Durations;
 use crate::now_ms;
-use crate::placements::Placements;
-use crate::records::FunctionRecord;
-use crate::trees::Trees;
-use crate::udfs::SecretSources;
+use crate::state::analysis_cache::AnalysisCache;
+use crate::state::records::FunctionRecord;
 use job::Identity;
-use job_networks::JobNetworks;
 use jobs::Jobs;
-use kept::Accepted;
-use network::Overlays;
+use networks::jobs::JobNetworks;
+use networks::plan::Overlays;
+use storage::Accepted;
 
 pub(crate) use job::{Claim, Job};
-pub(crate) use kept::Kept;
+pub(crate) use storage::Kept;
 
 /// The most functions of one burst.
 const MAX_RANKS: usize = 20_000;
@@ -153,11 +150,11 @@ impl Bursts {
             claim_within_ms,
         } = request;
         let node = self.node.clone();
-        let accept = move || live::accept(&node, tenant, function, now_ms());
+        let accept = move || preparation::accept(&node, tenant, function, now_ms());
         let accepted = tokio::task::spawn_blocking(accept).await;
         let mut record =
             accepted.map_err(|error| ErrorReport::new(Code::INTERNAL, error.to_string()))??;
-        live::pin(&self.node, &mut record).await?;
+        preparation::pin(&self.node, &mut record).await?;
         let calls = BurstCalls {
             events,
             start_within_ms,

@@ -9,9 +9,9 @@ use snowmelt_types::{ByteSize, Code, Digest, ErrorReport, HostName, Tenant};
 
 use super::job::Job;
 use super::{Bursts, Part};
-use crate::placements::{NoHosts, PlacedGang};
-use crate::records::{FunctionRecord, JobRecord};
-use crate::trees;
+use crate::cluster::placements::{NoHosts, PlacedGang};
+use crate::cluster::trees;
+use crate::state::records::{FunctionRecord, JobRecord};
 
 impl Bursts {
     /// Gives a burst its hosts, once there is room for all of it.

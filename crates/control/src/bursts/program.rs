@@ -5,8 +5,8 @@ use snowmelt_node::Node;
 use snowmelt_types::{Code, Digest, ErrorReport};
 
 use super::Part;
-use crate::records::FunctionRecord;
-use crate::sent_files;
+use crate::cluster::files;
+use crate::state::records::FunctionRecord;
 
 /// Refuses a function that runs in a folder of control's own host, if a part is on another one.
 pub(super) fn check(record: &FunctionRecord, parts: &[Part]) -> Result<(), ErrorReport> {
@@ -23,8 +23,8 @@ pub(super) fn check(record: &FunctionRecord, parts: &[Part]) -> Result<(), Error
 
 /// Uploads files to the hosts that lack them.
 pub(super) async fn upload(node: &Node, files: &Digest, parts: &[Part]) -> Result<(), ErrorReport> {
-    let uploading = parts.iter().map(|part| async move {
-        part.unless_lost(sent_files::send(node, files, &part.host)).await
-    });
+    let uploading = parts
+        .iter()
+        .map(|part| async move { part.unless_lost(files::send(node, files, &part.host)).await });
     futures::future::try_join_all(uploading).await.map(drop)
 }

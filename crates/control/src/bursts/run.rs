@@ -15,18 +15,20 @@ use snowmelt_types::{Code, ErrorReport, JobId, micros};
 use snowmelt_wire::SourceCode;
 use tracing::{Instrument, Span};
 
-use super::gather::{Ended, Gathering, PART_LEASE, Patience};
+use super::calls::{Ended, Gathering, PART_LEASE, Patience};
 use super::job::{Job, Stored};
-use super::network::{Overlay, plan};
-use super::opened::Opened;
+use super::networks::plan::{Overlay, plan};
+use super::parts::Opened;
 use super::program::{check, upload};
 use super::{Bursts, Kept, Part};
-use crate::calls::label;
-use crate::durations::SUCCEEDED;
-use crate::hosts::Host;
-use crate::placements::PlacedGang;
-use crate::records::{FunctionRecord, JobRecord, PartRecord};
-use crate::{live, sent_files, trees};
+use crate::cluster::files;
+use crate::cluster::hosts::Host;
+use crate::cluster::placements::PlacedGang;
+use crate::cluster::trees;
+use crate::functions::preparation;
+use crate::metrics::calls::label;
+use crate::metrics::durations::SUCCEEDED;
+use crate::state::records::{FunctionRecord, JobRecord, PartRecord};
 
 /// A burst whose parts are all ready, or called already by an earlier control.
 pub(super) struct Ready {
@@ -238,7 +240,7 @@ impl Bursts {
         };
         check(record, parts)?;
         let secrets = self.secrets.read(&record.tenant, &record.spec.secrets).await?;
-        let mut function = live::code_of(&self.node, &self.analysis, record).await?;
+        let mut function = preparation::code_of(&self.node, &self.analysis, record).await?;
         function.secrets = (!secrets.is_empty()).then(|| secrets.fingerprint());
         if let Some(program) = &function.program {
             upload(&self.node, &program.files, parts).await?;
@@ -247,8 +249,7 @@ impl Bursts {
         let specs = specs.unwrap_or_default().into_iter().map(Some);
         let on: Vec<_> = parts.iter().map(|part| Arc::clone(&part.host)).collect();
         let places = self.places(record, &on);
-        let files =
-            sent_files::shared(&self.node, (&self.trees, &self.hosts), &function, &on).await?;
+        let files = files::shared(&self.node, (&self.trees, &self.hosts), &function, &on).await?;
         let order = |(((part, network), place), files): (((&Part, _), _), _)| JobPart {
             network,
             place,

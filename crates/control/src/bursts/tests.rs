@@ -9,10 +9,10 @@ use snowmelt_tasks::agent::api::{FunctionCode, JobPart, PartCalls};
 use snowmelt_types::{Code, ErrorReport, JobId, Tenant};
 
 use super::Part;
-use super::gather::{Ended, Gathering, Patience};
-use super::opened::Opened;
-use crate::hosts::SILENT;
-use crate::hosts::fake::{FakeHost, end, silence};
+use super::calls::{Ended, Gathering, Patience};
+use super::parts::Opened;
+use crate::cluster::hosts::SILENT;
+use crate::cluster::hosts::fake::{FakeHost, end, silence};
 
 fn function() -> FunctionSpec {
     let code = serde_json::json!({ "kind": "source", "file": "f.py", "text": "" });

@@ -4,7 +4,7 @@ use snowmelt_api::{FunctionSummary, LogEntry};
 use snowmelt_types::{Code, Digest, ErrorReport, InvocationId, Tenant};
 
 use super::Functions;
-use crate::records::{FunctionId, FunctionRecord};
+use crate::state::records::{FunctionId, FunctionRecord};
 
 impl Functions {
     /// Returns every deployed function of a tenant, by name.

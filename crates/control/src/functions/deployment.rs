@@ -7,11 +7,11 @@ use snowmelt_api::{FunctionSpec, FunctionSummary, PackRequest, Packed, Wheel};
 use snowmelt_node::{InstanceLease, LOAD_LIMIT};
 use snowmelt_types::{Code, Digest, ErrorReport, Report, Tenant};
 
+use super::preparation::{self, Live};
 use super::{Functions, Inner};
-use crate::live::{self, Live};
+use crate::cluster::placements::{MAX_FAILURES, Placed};
 use crate::now_ms;
-use crate::placements::{MAX_FAILURES, Placed};
-use crate::records::FunctionId;
+use crate::state::records::FunctionId;
 
 impl Functions {
     /// Prepares, loads and stores a function; on return it survives a crash.
@@ -22,9 +22,9 @@ impl Functions {
     ) -> Result<FunctionSummary, ErrorReport> {
         let id = FunctionId { tenant: tenant.clone(), name: spec.name.clone() };
         let _turn = self.inner.in_turn.wait(&id).await;
-        let accept = move |inner: &Inner| live::accept(&inner.node, tenant, spec, now_ms());
+        let accept = move |inner: &Inner| preparation::accept(&inner.node, tenant, spec, now_ms());
         let mut record = self.blocking(accept).await?;
-        live::pin(&self.inner.node, &mut record).await?;
+        preparation::pin(&self.inner.node, &mut record).await?;
         let live = Arc::new(self.prepare(record).await?);
         let began = Instant::now();
         if let Err(error) = self.start_expected(&live).await {
@@ -66,7 +66,7 @@ impl Functions {
         request: PackRequest,
         user: Option<u32>,
     ) -> Result<Packed, ErrorReport> {
-        live::pack(&self.inner.node, &self.inner.analysis, request, user).await
+        preparation::pack(&self.inner.node, &self.inner.analysis, request, user).await
     }
 
     /// Starts and loads as many instances as calls are expected to need, at least one, in one

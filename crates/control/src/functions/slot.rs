@@ -2,7 +2,7 @@
 
 use snowmelt_types::ErrorReport;
 
-use crate::placements::Acquired;
+use crate::cluster::placements::Acquired;
 
 /// The part of its needs that a call has before it runs.
 pub(crate) enum Slot {

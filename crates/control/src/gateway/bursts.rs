@@ -9,10 +9,10 @@ use snowmelt_api::{BurstCalls, BurstRequest};
 use snowmelt_rpc::body::{self, json};
 use snowmelt_types::JobId;
 
+use super::answers::Answer;
 use super::function;
-use crate::answers::Answer;
+use crate::access::identity::Identity;
 use crate::bursts::{Claim, Job};
-use crate::identity::Identity;
 use crate::platform::Platform;
 
 pub(super) async fn start(

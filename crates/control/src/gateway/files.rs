@@ -9,8 +9,8 @@ use axum::response::IntoResponse;
 use axum::routing::post;
 use snowmelt_rpc::body::{self, json};
 
-use crate::answers::Answer;
-use crate::identity::Identity;
+use super::answers::Answer;
+use crate::access::identity::Identity;
 use crate::platform::Platform;
 
 /// Returns the routes of files of UDFs.

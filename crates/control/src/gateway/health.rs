@@ -43,7 +43,7 @@ mod tests {
     use tower_service::Service;
 
     use super::*;
-    use crate::rig::{IdlePlatform, idle_platform};
+    use crate::platform::rig::{IdlePlatform, idle_platform};
 
     async fn asked(router: &mut Router, path: &str) -> (u16, String) {
         let request = Request::get(path).body(Body::empty()).unwrap();

@@ -10,8 +10,8 @@ use axum::routing::{get, post};
 use snowmelt_rpc::body::json;
 use snowmelt_types::{Code, ErrorReport, HostName};
 
-use crate::answers::Answer;
-use crate::identity::Identity;
+use super::answers::Answer;
+use crate::access::identity::Identity;
 use crate::platform::Platform;
 
 /// Returns the routes of hosts.

@@ -15,8 +15,8 @@ use tokio::sync::mpsc::Receiver;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::answers::Answer;
-use crate::identity::Identity;
+use super::answers::Answer;
+use crate::access::identity::Identity;
 use crate::images::{Images, Incoming};
 
 /// Returns the routes of images.

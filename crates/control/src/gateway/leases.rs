@@ -7,8 +7,8 @@ use axum::extract::{Request, State};
 use axum::routing::get;
 use snowmelt_rpc::upgrade::Incoming;
 
-use crate::answers::Answer;
-use crate::identity::Identity;
+use super::answers::Answer;
+use crate::access::identity::Identity;
 use crate::platform::Platform;
 
 /// Returns the route of leases.

@@ -21,9 +21,9 @@ use super::{
     files, functions, health, invocation, invoke, invoke_all, keep_wheel, leases, logs,
     own_metrics, prune_all, show, udfs,
 };
-use crate::hidden::hide_paths;
+use crate::access::redaction::hide_paths;
+use crate::access::tokens::{Tokens, admit};
 use crate::platform::Platform;
-use crate::tokens::{Tokens, admit};
 
 /// Returns the routes of the gateway that are for clients on other hosts.
 pub(crate) fn router(platform: Arc<Platform>, tokens: Arc<Tokens>) -> Router {
@@ -98,9 +98,9 @@ mod tests {
 
     use super::*;
     use crate::gateway::tests::routes::ROUTES;
-    use crate::records::tests::call as ended_call;
-    use crate::records::{FunctionRecord, InvocationRecord};
-    use crate::rig::{IdlePlatform, idle_platform, spec};
+    use crate::platform::rig::{IdlePlatform, idle_platform, spec};
+    use crate::state::records::tests::call as ended_call;
+    use crate::state::records::{FunctionRecord, InvocationRecord};
 
     /// All routes that are served, by method and path. No others are.
     const SERVED: [(&str, &str); 19] = [
@@ -136,7 +136,7 @@ mod tests {
         async fn new() -> Self {
             let (idle, folder) = (idle_platform().await, tempfile::tempdir().unwrap());
             let file = folder.path().join("tokens");
-            let token = crate::tokens::add(&file, &"acme".parse().unwrap()).unwrap();
+            let token = crate::access::tokens::add(&file, &"acme".parse().unwrap()).unwrap();
             let tokens = Arc::new(Tokens::open(&file).unwrap());
             let router = router(Arc::clone(&idle.platform), tokens);
             Self { router, token, idle, _folder: folder }

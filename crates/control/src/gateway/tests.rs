@@ -24,8 +24,8 @@ use tower_service::Service;
 use routes::Takes::{Json, MayJson, Nothing, Stream};
 use routes::{BURST, DEPLOY, PULL, QUERY, ROUTES};
 
-use crate::records::FunctionRecord;
-use crate::rig::{IdlePlatform, idle_platform, spec};
+use crate::platform::rig::{IdlePlatform, idle_platform, spec};
+use crate::state::records::FunctionRecord;
 
 /// Neither root nor the user of the tests.
 fn member() -> Peer {
@@ -317,7 +317,7 @@ type Paths = BTreeSet<(String, String)>;
 /// The paths and methods of the router's table, read from its file: the router does not list them.
 fn served() -> Paths {
     let source = concat!(
-        include_str!("../gateway.rs"),
+        include_str!("mod.rs"),
         include_str!("files.rs"),
         include_str!("health.rs"),
         include_str!("hosts.rs"),

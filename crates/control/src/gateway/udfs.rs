@@ -12,8 +12,8 @@ use serde::Deserialize;
 use snowmelt_rpc::body::{self, json};
 use snowmelt_types::{Code, ErrorReport};
 
-use crate::answers::Answer;
-use crate::identity::Identity;
+use super::answers::Answer;
+use crate::access::identity::Identity;
 use crate::platform::Platform;
 
 /// Returns the routes of registered UDFs.

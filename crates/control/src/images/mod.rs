@@ -4,19 +4,19 @@
 //! |---|---|
 //! | the service, names, clean-up | here |
 //! | long work: its events, and its end when the client goes away | `job` |
-//! | an image that the client sends | `sent` |
+//! | an image that the client sends | `upload` |
 //! | conversions, pulls, pushes | `transfer` |
-//! | prefetch of blocks into the cache | `warm` |
-//! | details, verification, comparison | `inspect` |
+//! | prefetch of blocks into the cache | `prefetch` |
+//! | details, verification, comparison | `inspection` |
 //!
 //! Boundary: images are stored and read by `snowmelt_image`; the node mounts them. Invariant: no
 //! path of a request is opened, and no credentials of this process are used for a request.
 
-mod inspect;
+mod inspection;
 mod job;
-mod sent;
+mod prefetch;
 mod transfer;
-mod warm;
+mod upload;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,12 +30,12 @@ use snowmelt_types::{Code, ErrorReport, Report};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::backups;
-use crate::records::Records;
+use crate::state::backups;
+use crate::state::records::Records;
 use crate::times::SWEPT_AGAIN_AFTER;
 
-pub use inspect::{compare, detail, verify};
-pub(crate) use sent::Incoming;
+pub use inspection::{compare, detail, verify};
+pub(crate) use upload::Incoming;
 
 /// The most long work on images at the same time. More of it waits.
 const JOBS_AT_ONCE: u32 = 8;

@@ -20,10 +20,10 @@ use tokio::net::UnixStream;
 use tokio::sync::{Notify, mpsc};
 
 use super::*;
+use crate::access::identity::identify;
 use crate::client::{Client, LocalImage};
 use crate::gateway;
-use crate::identity::identify;
-use crate::image_server::ImageServer;
+use crate::server::image_server::ImageServer;
 
 /// A member of the socket's group.
 const MEMBER: Option<u32> = Some(1234);

@@ -14,7 +14,7 @@ use snowmelt_types::ErrorReport;
 use tokio::sync::mpsc::Receiver;
 
 use super::job::{Job, Watched, channel};
-use super::sent::{Incoming, Pieces, Sent, receive};
+use super::upload::{Incoming, Pieces, Sent, receive};
 use super::{Images, access, check_name, reference, reported, sizes};
 
 impl Images {

@@ -11,10 +11,10 @@ use snowmelt_wire::{Frame, Kind, read_frame_within, write_frame, write_frame_wit
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 
-use super::held::Out;
-use super::watched::Watched;
-use crate::identity::Identity;
-use crate::printed::beginning;
+use super::lease::Out;
+use super::watch::Watched;
+use crate::access::identity::Identity;
+use crate::progress::output::beginning;
 
 /// How long a process of this machine may take to send its request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);

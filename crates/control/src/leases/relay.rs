@@ -11,9 +11,9 @@ use snowmelt_wire::{Frame, Kind};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::client::{Client, Keep, broken, end};
-use super::held::Out;
-use super::watched::Watched;
-use crate::identity::Identity;
+use super::lease::Out;
+use super::watch::Watched;
+use crate::access::identity::Identity;
 
 /// How long a client may take to send its request, with its code, over a slow line.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);

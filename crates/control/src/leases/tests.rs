@@ -15,8 +15,9 @@ use tokio::net::UnixStream;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::*;
-use crate::rig::{on_another_host, until, with_functions};
-use crate::udfs::{SecretSources, UdfCatalog, UdfLogs};
+use crate::access::secrets::SecretSources;
+use crate::platform::rig::{on_another_host, until, with_functions};
+use crate::udfs::{UdfCatalog, UdfLogs};
 
 const COUNTS: &str =
     "calls = 0\ndef handler(event):\n    global calls\n    calls += 1\n    return calls\n";

@@ -10,8 +10,8 @@ use snowmelt_tasks::agent::api::{BatchForm, FunctionCode, ProgramPart};
 use snowmelt_types::Tenant;
 use snowmelt_wire::SourceCode;
 
-use crate::live::{has_own_wheels, needs_of};
-use crate::placements::{Callee, Placements, Sent, Whose};
+use crate::cluster::placements::{Callee, Placements, Sent, Whose};
+use crate::functions::preparation::{has_own_wheels, needs_of};
 
 /// A UDF that is leased.
 pub(super) struct LeasedUdf<'b> {

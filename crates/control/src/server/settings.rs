@@ -11,10 +11,10 @@ use snowmelt_rpc::Token;
 use snowmelt_rpc::tls::Certificate;
 use snowmelt_types::{ByteSize, HostName};
 
-use crate::permissions::Group;
-use crate::placements::Settings as Placing;
-use crate::pool::HostProgram;
-use crate::tokens::Tokens;
+use crate::access::permissions::Group;
+use crate::access::tokens::Tokens;
+use crate::cluster::placements::Settings as Placing;
+use crate::cluster::pool::HostProgram;
 
 /// Folders, budgets and sockets of a server.
 #[derive(Clone, Debug)]

@@ -12,9 +12,9 @@ use snowmelt_udf::ParsedSignature;
 use snowmelt_wire::{CreateFunction, Definition, SourceCode};
 
 use super::UdfRegistry;
-use super::registered::check;
+use super::registry::check;
 use crate::progress::Events;
-use crate::records::Existing;
+use crate::state::records::Existing;
 
 /// A statement that defines a function has no tasks.
 const NO_TASK: WorkerLimits = WorkerLimits { memory: ByteSize(0), cpu: CpuMillis(0) };

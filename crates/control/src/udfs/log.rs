@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use snowmelt_api::UdfLogEntry;
 use snowmelt_types::{ErrorReport, QueryId, Tenant};
 
-use crate::logs::Logs;
+use crate::state::logs::Logs;
 
 /// The number of lines that are shown by default.
 const SHOWN: usize = 200;

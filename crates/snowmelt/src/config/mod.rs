@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use snowmelt_control::permissions::Group;
+use snowmelt_control::access::permissions::Group;
 use snowmelt_image::mount::Choice;
 use snowmelt_image::profile::PublicKey;
 use snowmelt_node::{EnforcementChoice, ImageSettings};

@@ -36,7 +36,7 @@ pub fn up(args: &UpArgs, config: &Config, printer: Printer) -> Outcome {
     }
     refuse_second(config)?;
     let group = config.group.as_ref().map(|group| &group.value);
-    snowmelt_control::permissions::state_folder(&config.state.value, group)?;
+    snowmelt_control::access::permissions::state_folder(&config.state.value, group)?;
     let log = Log::open(&config.state.value)?;
     let announced = start(config, &log).map_err(|error| {
         ErrorReport::new(Code::INTERNAL, format!("the server cannot be started: {error}"))

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::*;
-use crate::rig::{on_another_host_behind, spec};
+use crate::platform::rig::{on_another_host_behind, spec};
 
 const LONG: Duration = Duration::from_secs(60);
 

@@ -1,0 +1,278 @@
+//! The hosts of a cluster: which hosts there are, and how they are reached.
+//!
+//! A host reports once a second, with the resources that it has. A host that is silent for
+//! [`SILENT`] counts as lost; one that was late before is given twice its delay in addition, up to
+//! 15 seconds in all. Silence is measured in the time in which control could have received a report
+//! (`clock`), and a caller that waits for a host probes it once more. So nothing has to be stored: a
+//! control that was restarted knows its hosts after a second. The control's own host is always
+//! known.
+
+mod agent;
+mod clock;
+mod drains;
+#[cfg(test)]
+pub(crate) mod fake;
+pub(crate) mod listener;
+mod peers;
+mod presence;
+mod priority;
+mod remote;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use snowmelt_api::{HostFacts, HostJoin, HostSummary};
+pub use snowmelt_rpc::Token;
+use snowmelt_tasks::agent::Agent;
+use snowmelt_types::{Code, ErrorReport, HostName};
+
+pub(crate) use agent::{AnswerRoom, HostApi, NotCalled};
+use clock::Clock;
+use drains::Drained;
+pub(crate) use priority::in_time;
+pub use remote::Remote;
+
+/// How often a host reports.
+pub const BEAT: Duration = Duration::from_secs(1);
+
+/// After this long without a report a host counts as lost.
+pub const SILENT: Duration = Duration::from_secs(5);
+
+/// All known hosts. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Hosts {
+    clock: Arc<Clock>,
+    local: Arc<Host>,
+    token: Option<Token>,
+    drained: Drained,
+    // Held for a lookup only.
+    remote: Arc<Mutex<BTreeMap<HostName, Arc<Host>>>>,
+}
+
+/// A host of the cluster, or control's own.
+#[derive(Debug)]
+pub(crate) struct Host {
+    pub name: HostName,
+    pub agent: Arc<dyn HostApi>,
+    clock: Arc<Clock>,
+    drained: Drained,
+    facts: Mutex<Facts>,
+}
+
+#[derive(Debug)]
+struct Facts {
+    join: HostJoin,
+    /// When the host's last report came, by the clock.
+    last_report: Duration,
+    /// The longest delay of the host's reports; it decays with time.
+    late: Duration,
+}
+
+impl Hosts {
+    /// Starts with control's own host alone. Others may join with the token, if there is one.
+    pub fn new(
+        name: HostName,
+        agent: Agent,
+        token: Option<Token>,
+        address: Option<SocketAddr>,
+    ) -> Result<Self, ErrorReport> {
+        let failed = |error: std::io::Error| ErrorReport::new(Code::INTERNAL, error.to_string());
+        let clock = match token {
+            Some(_) => Clock::start().map_err(failed)?,
+            // There are no others.
+            None => Arc::default(),
+        };
+        let facts = agent.facts();
+        let join = HostJoin { name: name.clone(), address, facts };
+        let drained = Drained::default();
+        let local = Arc::new(Host::new(Arc::new(agent), join, &clock, &drained));
+        Ok(Self { clock, local, token, drained, remote: Arc::default() })
+    }
+
+    /// Adds a host, or takes its next report.
+    pub fn join(&self, join: HostJoin) -> Result<(), ErrorReport> {
+        let (Some(token), Some(address)) = (&self.token, join.address) else {
+            return Err(ErrorReport::new(Code::HOST_REFUSED, "this platform takes no hosts")
+                .hint("start it with `snowmelt up --listen ADDRESS --token-file FILE`"));
+        };
+        let ours = snowmelt_rpc::version();
+        if join.facts.version != ours {
+            let theirs = &join.facts.version;
+            let message = format!("{} is of version {theirs}, control of {ours}", join.name);
+            return Err(ErrorReport::new(Code::HOST_REFUSED, message)
+                .hint("run the same build of snowmelt on all hosts"));
+        }
+        if join.name == self.local.name {
+            return Err(self.taken(&join.name, "control itself"));
+        }
+        let mut hosts = self.lock();
+        hosts.retain(|_, host| host.has_reported());
+        match hosts.get(&join.name) {
+            Some(host) if host.address() != Some(address) => {
+                // One that it replaces may not count as lost yet.
+                let taken = self.taken(&join.name, "another host");
+                return Err(ErrorReport { retryable: true, ..taken });
+            }
+            Some(host) => host.take_report(join),
+            None => {
+                tracing::info!(host = %join.name, %address, "a host joined");
+                let agent = Arc::new(Remote::new(address, token.clone()));
+                let host = Host::new(agent, join, &self.clock, &self.drained);
+                hosts.insert(host.name.clone(), Arc::new(host));
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets a host that leaves.
+    pub fn leave(&self, name: &HostName) {
+        if self.lock().remove(name).is_some() {
+            tracing::info!(host = %name, "a host left");
+        }
+    }
+
+    /// Returns all known hosts, this one first.
+    pub fn all(&self) -> Vec<Arc<Host>> {
+        let mut hosts = self.lock();
+        hosts.retain(|name, host| {
+            let is_known = host.has_reported();
+            if !is_known {
+                tracing::warn!(host = %name, "a host was silent for too long");
+            }
+            is_known
+        });
+        std::iter::once(Arc::clone(&self.local)).chain(hosts.values().cloned()).collect()
+    }
+
+    /// Returns the number of known hosts, some of which may be silent.
+    pub fn count(&self) -> usize {
+        1 + self.lock().len()
+    }
+
+    /// Returns whether other hosts may join.
+    pub fn may_grow(&self) -> bool {
+        self.token.is_some()
+    }
+
+    /// Returns control's own host.
+    pub fn local(&self) -> Arc<Host> {
+        Arc::clone(&self.local)
+    }
+
+    /// Returns a host that has parts of a job of an earlier control, known or not.
+    pub fn at(&self, name: HostName, address: SocketAddr) -> Arc<Host> {
+        if let Some(known) = self.lock().get(&name).filter(|host| host.address() == Some(address)) {
+            return Arc::clone(known);
+        }
+        // Hosts join with the token, so a control that had hosts has one.
+        let Some(token) = self.token.clone() else { return self.local() };
+        let facts = HostFacts { overcommit: 1, ..HostFacts::default() };
+        let join = HostJoin { name, address: Some(address), facts };
+        let agent = Arc::new(Remote::new(address, token));
+        Arc::new(Host::new(agent, join, &self.clock, &self.drained))
+    }
+
+    /// Returns the number of connections between hosts that were given up because data on them were
+    /// damaged, by the name of the host that sent the data, or its address where that is not of one
+    /// host alone.
+    pub fn damaged(&self) -> BTreeMap<String, u64> {
+        let hosts = self.all();
+        let name = |address: &String| {
+            let has_it =
+                |host: &&Arc<Host>| host.underlay().is_some_and(|own| own.to_string() == *address);
+            let mut named = hosts.iter().filter(has_it).map(|host| host.name.to_string());
+            named.next().filter(|_| named.next().is_none()).unwrap_or_else(|| address.clone())
+        };
+        let mut damaged = BTreeMap::new();
+        for (address, count) in hosts.iter().flat_map(|host| host.facts().damaged) {
+            *damaged.entry(name(&address)).or_default() += count;
+        }
+        damaged
+    }
+
+    /// Returns all known hosts for display.
+    pub fn list(&self) -> Vec<HostSummary> {
+        self.all().iter().map(|host| host.summary()).collect()
+    }
+
+    fn taken(&self, name: &HostName, by: &str) -> ErrorReport {
+        ErrorReport::new(Code::HOST_REFUSED, format!("{by} is named `{name}` already"))
+            .hint("give each host a name of its own with --name")
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<HostName, Arc<Host>>> {
+        self.remote.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Host {
+    /// Returns the memory limits that instances of functions may have together on the host, in
+    /// bytes.
+    pub fn memory_of_functions(&self) -> u64 {
+        self.facts().functions
+    }
+
+    /// Returns the number of the host's cores.
+    pub fn cores(&self) -> u32 {
+        self.lock().join.facts.cores
+    }
+
+    /// Returns the hosts that sent this one wrong blocks of images.
+    pub fn expelled(&self) -> Vec<HostName> {
+        self.agent
+            .local_facts()
+            .map_or_else(|| self.lock().join.facts.expelled.clone(), |it| it.expelled)
+    }
+
+    /// Returns whether the host is the one of this process.
+    pub fn is_local(&self) -> bool {
+        self.agent.is_local()
+    }
+
+    /// Returns the facts that the host reported last; for this machine the facts of now.
+    pub fn facts(&self) -> HostFacts {
+        self.agent.local_facts().unwrap_or_else(|| self.lock().join.facts.clone())
+    }
+
+    fn new(agent: Arc<dyn HostApi>, join: HostJoin, clock: &Arc<Clock>, drained: &Drained) -> Self {
+        let (name, last_report) = (join.name.clone(), clock.now());
+        let facts = Mutex::new(Facts { join, last_report, late: Duration::ZERO });
+        Self { name, agent, clock: Arc::clone(clock), drained: drained.clone(), facts }
+    }
+
+    /// Returns the address at which other hosts reach this one; the loopback where there are no
+    /// others.
+    pub fn underlay(&self) -> Option<IpAddr> {
+        let address = self.lock().join.address.map(|address| address.ip());
+        let alone = || IpAddr::V4(Ipv4Addr::LOCALHOST);
+        Some(address.unwrap_or_else(alone)).filter(|address| !address.is_unspecified())
+    }
+
+    /// Returns the address at which the host's agent listens.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.lock().join.address
+    }
+
+    fn summary(&self) -> HostSummary {
+        let is_local = self.is_local();
+        let silent_for = if is_local { Duration::ZERO } else { self.silence() };
+        let facts = self.facts();
+        HostSummary {
+            name: self.name.clone(),
+            address: self.address().filter(|_| !is_local),
+            state: self.state(facts.ranks),
+            facts,
+            heard_ms: u64::try_from(silent_for.as_millis()).unwrap_or(u64::MAX),
+            calls: 0,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Facts> {
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests;

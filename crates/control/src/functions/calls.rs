@@ -1,0 +1,159 @@
+//! Runs a call: finds a slot of the function, a host and an instance there, and takes the answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+use snowmelt_api::{Answer, Invocation, LogEntry};
+use snowmelt_node::{CallEnd, InstanceLease, LogText};
+use snowmelt_rpc::trace::SPANS;
+use snowmelt_tasks::agent::api::{FunctionCall, FunctionEnd};
+use snowmelt_types::{ByteSize, Code, ErrorReport, FunctionName};
+use snowmelt_wire::Call;
+use tracing::{Instrument, Span};
+
+use super::Functions;
+use super::cold_start;
+use super::preparation::Live;
+use super::slot::Slot;
+use crate::cluster::placements::{Acquired, Placed, Ran, is_unanswered};
+use crate::progress::output;
+
+impl Functions {
+    /// Waits for a host, and on control's own host also for an instance.
+    pub(crate) async fn acquire(&self, live: &Live) -> Result<Acquired, ErrorReport> {
+        self.placements().acquire(live.callee()).await
+    }
+
+    pub(super) async fn call(
+        &self,
+        live: &Live,
+        invocation: &mut Invocation,
+        event: Box<RawValue>,
+        slot: Slot,
+    ) -> Result<Answer, ErrorReport> {
+        let (_permit, mut acquired) = match slot {
+            Slot::Acquired(acquired) => (None, (*acquired)?),
+            Slot::Wanted => {
+                let acquiring = tracing::debug_span!(target: SPANS, "function.acquire");
+                let permit = live.permits.acquire().instrument(acquiring.clone()).await;
+                let permit = permit.map_err(|error| {
+                    ErrorReport::new(Code::INTERNAL, format!("the permits are closed: {error}"))
+                })?;
+                (Some(permit), self.acquire(live).instrument(acquiring).await?)
+            }
+        };
+        let timeout_ms = live.record.spec.options.timeout_ms;
+        let call = FunctionCall { invocation: invocation.id.clone(), event, timeout_ms };
+        let mut failures = 0;
+        loop {
+            match acquired {
+                Acquired::Here(lease, placed) => {
+                    return self.call_here(live, invocation, call, (lease, placed)).await;
+                }
+                Acquired::There(mut placed) => {
+                    let host = Arc::clone(&placed.host);
+                    let called = self.placements().call(&host, live.callee(), &call).await;
+                    if called.as_ref().is_err_and(is_unanswered) {
+                        placed.has_one_less();
+                    }
+                    match called? {
+                        Ran::Done(end) => {
+                            placed.has_instances(end.instances);
+                            invocation.host = Some(host.name.clone());
+                            return self.ended_there(live, invocation, end);
+                        }
+                        Ran::Not { error, failed } => {
+                            let again = self.placements().acquire_again(
+                                live.callee(),
+                                placed,
+                                (error, failed),
+                                &mut failures,
+                            );
+                            acquired = again.await?;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    async fn call_here(
+        &self,
+        live: &Live,
+        invocation: &mut Invocation,
+        call: FunctionCall,
+        (lease, mut placed): (InstanceLease, Placed),
+    ) -> Result<Answer, ErrorReport> {
+        Span::current().record("faas.coldstart", lease.cold);
+        invocation.cold = lease.cold;
+        if lease.cold {
+            let start = cold_start::started_here(&self.inner.node, live);
+            invocation.cold_because = Some(cold_start::reason(live, start));
+        }
+        if !placed.is_alone() {
+            invocation.host = Some(placed.host.name.clone());
+        }
+        let limit = Duration::from_millis(call.timeout_ms);
+        let call = Call { invocation: call.invocation.as_str().to_owned(), event: call.event };
+        let CallEnd { answer, log, instance_ended } = lease.run(&live.load, &call, limit).await;
+        if !placed.is_alone() {
+            placed.has_instances(self.placements().instances_here(live.callee()));
+        }
+        self.keep_log(live, invocation, log);
+        answer.inspect_err(|error| {
+            if instance_ended {
+                live.instance_ended(error);
+            }
+        })
+    }
+
+    fn ended_there(
+        &self,
+        live: &Live,
+        invocation: &mut Invocation,
+        end: FunctionEnd,
+    ) -> Result<Answer, ErrorReport> {
+        let FunctionEnd { result, error, instance_ended, cold, log, log_dropped, .. } = end;
+        Span::current().record("faas.coldstart", cold.is_some());
+        invocation.cold = cold.is_some();
+        invocation.cold_because = cold.map(|start| cold_start::reason(live, start));
+        self.keep_log(live, invocation, LogText { text: log, dropped_bytes: log_dropped });
+        match (result, error) {
+            (Some(result), None) => Ok(result),
+            (_, Some(error)) => {
+                if instance_ended {
+                    live.instance_ended(&error);
+                }
+                Err(error)
+            }
+            (None, None) => {
+                let message = "a host says neither an answer nor an error";
+                Err(ErrorReport::new(Code::PROTOCOL, message))
+            }
+        }
+    }
+
+    fn keep_log(&self, live: &Live, invocation: &mut Invocation, log: LogText) {
+        if log.dropped_bytes > 0 {
+            let name = &live.record.spec.name;
+            invocation.warnings.push(log_was_cut(name, live.limits.log, log.dropped_bytes));
+        }
+        invocation.printed = output::beginning(&log.text);
+        let entry = LogEntry {
+            invocation: invocation.id.clone(),
+            accepted_ms: invocation.accepted_ms,
+            cold_because: invocation.cold_because.as_ref().map(|reason| reason.text.clone()),
+            text: log.text,
+            dropped_bytes: log.dropped_bytes,
+        };
+        self.inner.logs.keep(&live.record.id(), &entry);
+    }
+}
+
+fn log_was_cut(name: &FunctionName, limit: ByteSize, dropped: u64) -> ErrorReport {
+    let written = ByteSize(limit.bytes() + dropped);
+    let message = format!("the log of `{name}` was cut: limit {limit}, written {written}");
+    ErrorReport::new(Code::FUNCTION_LOG, message)
+        .hint("print less, or keep more with log=\"16MiB\" (fn deploy --log)")
+}

@@ -1,0 +1,342 @@
+//! HTTP on a unix socket: routes, and the frames of a query's answer.
+
+mod answers;
+mod bursts;
+mod files;
+mod health;
+mod hosts;
+pub(crate) mod images;
+mod leases;
+pub(crate) mod remote;
+mod udfs;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::from_fn;
+use axum::response::IntoResponse;
+use axum::routing::{get, post};
+use serde::Deserialize;
+use snowmelt_api::{BatchRequest, FunctionSpec, InvokeRequest, QueryRequest, ShutdownRequest};
+use snowmelt_rpc::Problem;
+use snowmelt_rpc::body::{self, json};
+use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId, JobId};
+use tokio::sync::mpsc;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+
+use crate::access::identity::{Identity, identify};
+use crate::metrics;
+use crate::platform::Platform;
+use crate::platform::prune::prune;
+use crate::state::backups;
+use crate::state::records::FunctionId;
+use answers::{Answer, answered, hold, take_room};
+
+/// Frames of an answer that wait for a slow client before the query waits too.
+const BUFFERED_FRAMES: usize = 8;
+
+/// The routes of the table in [`snowmelt_api`].
+pub(crate) fn router(platform: Arc<Platform>) -> Router {
+    let of_images = images::router(platform.images.clone());
+    let of_udfs = udfs::router(Arc::clone(&platform));
+    let of_files = files::router(Arc::clone(&platform));
+    let of_leases = leases::router(Arc::clone(&platform));
+    let of_hosts = hosts::router(Arc::clone(&platform));
+    let of_health = health::router(Arc::clone(&platform));
+    Router::new()
+        .route("/v1/status", get(status))
+        .route("/v1/figures", get(figures))
+        .route("/metrics", get(metrics))
+        .route("/openapi.json", get(openapi))
+        .route("/v1/shutdown", post(shutdown))
+        .route("/v1/backups", post(back_up))
+        .route("/v1/prunings", post(prune_all))
+        .route("/v1/queries", post(query))
+        .route("/v1/functions", get(functions).post(deploy))
+        .route("/v1/packages", post(pack))
+        .route("/v1/wheels/{file}", post(keep_wheel))
+        .route("/v1/functions/{name}", get(show).delete(remove))
+        .route("/v1/functions/{name}/invocations", post(invoke))
+        .route("/v1/functions/{name}/batches", post(invoke_all))
+        .route("/v1/functions/{name}/bursts", post(bursts::start_deployed))
+        .route("/v1/functions/{name}/logs", get(logs))
+        .route("/v1/invocations/{id}", get(invocation))
+        .route("/v1/bursts", get(bursts::list).post(bursts::start))
+        .route("/v1/bursts/{job}", get(bursts::status).delete(bursts::remove))
+        .route("/v1/bursts/{job}/answer", get(bursts::answer))
+        .route("/v1/trees", get(trees))
+        .route("/v1/networks", get(networks))
+        .route("/v1/networks/{job}", get(network))
+        .route("/v1/networks/{job}/trace", post(trace))
+        .with_state(platform)
+        .merge(of_images)
+        .merge(of_udfs)
+        .merge(of_files)
+        .merge(of_leases)
+        .merge(of_hosts)
+        .merge(of_health)
+        .fallback(unknown)
+        .method_not_allowed_fallback(not_allowed)
+        .layer(from_fn(identify))
+}
+
+async fn status(State(platform): State<Arc<Platform>>) -> Answer {
+    json(StatusCode::OK, &platform.status().await)
+}
+
+async fn figures(State(platform): State<Arc<Platform>>) -> Answer {
+    json(StatusCode::OK, &platform.figures())
+}
+
+async fn metrics(State(platform): State<Arc<Platform>>) -> Answer {
+    let headers = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
+    let text = metrics::text(platform.figures(), platform.times(None));
+    let text = text.map_err(|error| ErrorReport::new(Code::INTERNAL, error.to_string()))?;
+    Ok((headers, text).into_response())
+}
+
+/// Answers clients on other hosts with the metrics that they may see: the durations of their own
+/// tenant.
+async fn own_metrics(State(platform): State<Arc<Platform>>, identity: Identity) -> Answer {
+    let headers = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
+    let text = metrics::text_of_times(platform.times(Some(&identity.tenant)));
+    let text = text.map_err(|error| ErrorReport::new(Code::INTERNAL, error.to_string()))?;
+    Ok((headers, text).into_response())
+}
+
+async fn openapi() -> Answer {
+    json(StatusCode::OK, &snowmelt_api::openapi::document(snowmelt_rpc::version()))
+}
+
+async fn shutdown(State(platform): State<Arc<Platform>>, body::Body(body): body::Body) -> Answer {
+    let request: ShutdownRequest =
+        if body.is_empty() { ShutdownRequest::default() } else { body::parse(&body)? };
+    if let Some(grace_ms) = request.grace_ms {
+        platform.grace.set(Duration::from_millis(grace_ms));
+    }
+    platform.shutdown.cancel();
+    Ok(StatusCode::ACCEPTED.into_response())
+}
+
+async fn back_up(State(platform): State<Arc<Platform>>, identity: Identity) -> Answer {
+    identity.check_operator("copy the state")?;
+    let store = platform.functions.records().file();
+    let store = store.filter(|_| !platform.private).ok_or_else(|| {
+        ErrorReport::new(Code::OPTION, "a platform that ends with its client copies no state")
+    })?;
+    json(StatusCode::CREATED, &backups::make(store).await?)
+}
+
+async fn prune_all(
+    State(platform): State<Arc<Platform>>,
+    identity: Identity,
+    body::Body(body): body::Body,
+) -> Answer {
+    let request = body::parse(&body)?;
+    json(StatusCode::OK, &prune(platform, identity, request).await?)
+}
+
+/// Runs a query and streams its frames. A client that disconnects drops the receiver, which ends
+/// the query.
+async fn query(
+    State(platform): State<Arc<Platform>>,
+    identity: Identity,
+    body::Body(body): body::Body,
+) -> Answer {
+    let request: QueryRequest = body::parse(&body)?;
+    identity.check(request.tenant.as_ref())?;
+    let tenant = identity.tenant;
+    let (sender, receiver) = mpsc::channel(BUFFERED_FRAMES);
+    snowmelt_rpc::trace::spawn(async move { platform.queries.run(&tenant, request, sender).await });
+    let bytes = ReceiverStream::new(receiver).map(Ok::<_, std::convert::Infallible>);
+    let headers = [(header::CONTENT_TYPE, "application/vnd.snowmelt.frames")];
+    Ok((headers, Body::from_stream(bytes)).into_response())
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TreesQuery {
+    of: Option<String>,
+}
+
+async fn trees(
+    State(platform): State<Arc<Platform>>,
+    identity: Identity,
+    query: Result<Query<TreesQuery>, QueryRejection>,
+) -> Answer {
+    let Query(TreesQuery { of }) = query.map_err(rejected)?;
+    let trees = &platform.bursts.trees;
+    let mut names = trees.names();
+    if let Some(of) = of {
+        names = platform.trees_of(identity.tenant, &of, names).await?;
+    }
+    json(StatusCode::OK, &trees.list(&platform.hosts, &names).await)
+}
+
+async fn networks(State(platform): State<Arc<Platform>>, identity: Identity) -> Answer {
+    let mut networks = platform.bursts.networks.networks();
+    networks.retain(|network| identity.sees(&network.tenant));
+    json(StatusCode::OK, &networks)
+}
+
+async fn network(
+    State(platform): State<Arc<Platform>>,
+    identity: Identity,
+    Path(job): Path<String>,
+) -> Answer {
+    let job = JobId::from(job);
+    platform.bursts.networks.check(&job, |tenant| identity.sees(tenant))?;
+    json(StatusCode::OK, &platform.bursts.networks.network(&job).await?)
+}
+
+async fn trace(
+    State(platform): State<Arc<Platform>>,
+    identity: Identity,
+    Path(job): Path<String>,
+    body::Body(body): body::Body,
+) -> Answer {
+    let (job, asked) = (JobId::from(job), body::parse(&body)?);
+    platform.bursts.networks.check(&job, |tenant| identity.sees(tenant))?;
+    json(StatusCode::OK, &platform.bursts.networks.trace(&job, asked).await?)
+}
+
+async fn functions(State(platform): State<Arc<Platform>>, identity: Identity) -> Answer {
+    json(StatusCode::OK, &platform.functions.list(&identity.tenant).await?)
+}
+
+async fn deploy(
+    State(platform): State<Arc<Platform>>,
+    identity: Identity,
+    body::Body(body): body::Body,
+) -> Answer {
+    let spec: FunctionSpec = body::parse(&body)?;
+    identity.check(spec.tenant.as_ref())?;
+    json(StatusCode::CREATED, &platform.functions.deploy(identity.tenant, spec).await?)
+}
+
+async fn pack(
+    State(platform): State<Arc<Platform>>,
+    identity: Identity,
+    body::Body(body): body::Body,
+) -> Answer {
+    let packed = platform.functions.pack(body::parse(&body)?, identity.member()).await?;
+    json(StatusCode::CREATED, &packed)
+}
+
+async fn keep_wheel(
+    State(platform): State<Arc<Platform>>,
+    identity: Identity,
+    Path(file): Path<String>,
+    body::Body(body): body::Body,
+) -> Answer {
+    let kept = platform.functions.keep_wheel(&identity.tenant, file, body.to_vec()).await?;
+    json(StatusCode::CREATED, &kept)
+}
+
+async fn show(
+    State(platform): State<Arc<Platform>>,
+    identity: Identity,
+    Path(name): Path<String>,
+) -> Answer {
+    json(StatusCode::OK, &platform.functions.show(&function(identity, name)?).await?)
+}
+
+async fn remove(
+    State(platform): State<Arc<Platform>>,
+    identity: Identity,
+    Path(name): Path<String>,
+) -> Answer {
+    platform.functions.remove(&function(identity, name)?).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+async fn invoke(
+    State(platform): State<Arc<Platform>>,
+    identity: Identity,
+    Path(name): Path<String>,
+    body::Body(body): body::Body,
+) -> Answer {
+    let (id, request) = (function(identity, name)?, body::parse::<InvokeRequest>(&body)?);
+    if !request.asynchronous {
+        return answered(platform.functions.invoke(&id, request).await?);
+    }
+    if platform.private {
+        let message = "an asynchronous call needs a platform that keeps running";
+        return Err(ErrorReport::new(Code::OPTION, message).hint("start one: snowmelt up").into());
+    }
+    json(StatusCode::ACCEPTED, &platform.async_calls.submit(&id, request).await?)
+}
+
+async fn invoke_all(
+    State(platform): State<Arc<Platform>>,
+    identity: Identity,
+    Path(name): Path<String>,
+    body::Body(body): body::Body,
+) -> Answer {
+    let (id, request) = (function(identity, name)?, body::parse::<BatchRequest>(&body)?);
+    let mut invocations = platform.functions.invoke_all(&id, request).await?;
+    let rooms = invocations.iter_mut().filter_map(take_room).collect();
+    Ok(hold(json(StatusCode::OK, &invocations)?, rooms))
+}
+
+async fn invocation(
+    State(platform): State<Arc<Platform>>,
+    identity: Identity,
+    Path(id): Path<String>,
+) -> Answer {
+    let id = InvocationId::from(id);
+    json(StatusCode::OK, &platform.async_calls.invocation(&identity.tenant, &id).await?)
+}
+
+#[derive(Deserialize)]
+struct LogsQuery {
+    invocation: Option<String>,
+    tail: Option<u32>,
+}
+
+async fn logs(
+    State(platform): State<Arc<Platform>>,
+    identity: Identity,
+    Path(name): Path<String>,
+    query: Result<Query<LogsQuery>, QueryRejection>,
+) -> Answer {
+    let Query(query) = query.map_err(rejected)?;
+    let invocation = query.invocation.map(InvocationId::from);
+    let entries =
+        platform.functions.logs(&function(identity, name)?, invocation, query.tail).await?;
+    json(StatusCode::OK, &entries)
+}
+
+fn rejected(rejection: QueryRejection) -> ErrorReport {
+    ErrorReport::new(Code::OPTION, rejection.body_text())
+}
+
+async fn unknown(request: Request) -> Problem {
+    let message = format!("there is no {} {}", request.method(), request.uri().path());
+    let report = ErrorReport::new(Code::REQUEST_UNKNOWN, message).hint(
+        "requests begin with /v1/; /v1/status is one, and docs/reference/functions.md lists those of functions",
+    );
+    report.into()
+}
+
+/// Answers a request to a known path with a method that it does not have. The header `allow` lists
+/// its methods.
+async fn not_allowed(request: Request) -> (StatusCode, Problem) {
+    (StatusCode::METHOD_NOT_ALLOWED, unknown(request).await)
+}
+
+/// Returns the identifier of the function with this name, of the tenant of the request.
+pub(crate) fn function(identity: Identity, name: String) -> Result<FunctionId, Problem> {
+    let name = FunctionName::try_from(name)
+        .map_err(|message| ErrorReport::new(Code::FUNCTION_NAME, message))?;
+    Ok(FunctionId { tenant: identity.tenant, name })
+}
+
+#[cfg(test)]
+mod tests;

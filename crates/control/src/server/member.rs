@@ -1,0 +1,169 @@
+//! The process on a host that joined a cluster: `snowmelt node`.
+//!
+//! Invariant: as long as the process runs it reports to control, by a thread with a higher priority
+//! than all others. It retries while control is down, and joins again when control is back.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use snowmelt_api::HostJoin;
+use snowmelt_node::Node;
+use snowmelt_rpc::Token;
+use snowmelt_rpc::trace::Context;
+use snowmelt_tasks::TaskHost;
+use snowmelt_tasks::agent::{self, Agent};
+use snowmelt_types::{Code, ErrorReport, HostName, Report};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use super::{Settings, Started};
+use crate::cluster::hosts::{BEAT, Remote, in_time, listener};
+
+/// How long a host asks again if another one has its name. A host that it replaces counts as lost
+/// before.
+const NAME_TAKEN_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The addresses and names by which a host joins its cluster.
+#[derive(Clone, Debug)]
+pub struct Membership {
+    /// The name of the host, unique in the cluster.
+    pub name: HostName,
+    /// The address at which the host's agent listens, and others reach it.
+    pub address: SocketAddr,
+    /// The address at which control listens for hosts.
+    pub control: SocketAddr,
+    /// The secret of the cluster.
+    pub token: Token,
+}
+
+/// A host's process whose spawner runs and whose address is bound, before any thread is started.
+#[derive(Debug)]
+pub struct Member {
+    membership: Membership,
+    started: Started,
+    listener: std::net::TcpListener,
+}
+
+impl Member {
+    /// Sweeps what crashed processes left, starts the spawner, binds the address. Call it before
+    /// the runtime exists: the spawner must not be forked from a process with threads.
+    pub fn prepare(settings: Settings, membership: Membership) -> Result<Self, ErrorReport> {
+        let listener = listener::bind(membership.address)?;
+        let started = Started::prepare(settings)?;
+        Ok(Self { membership, started, listener })
+    }
+
+    /// Serves until the process is asked to end; `joined` is called once control knows of the host.
+    pub async fn serve(
+        self,
+        shutdown: CancellationToken,
+        joined: impl FnOnce(),
+    ) -> Result<(), ErrorReport> {
+        let memory = self.started.memory();
+        let node = self.started.node()?;
+        node.open_networks();
+        node.join_cluster(self.membership.token.clone(), Some(self.membership.control));
+        let agent = Agent::new(node.clone(), memory);
+        let host = TaskHost::new(node.clone());
+        let router = agent::router(agent.clone(), host, self.membership.token.clone());
+        let control = Remote::new(self.membership.control, self.membership.token.clone());
+        let serving = listener::serve(self.listener, router, shutdown.clone());
+        let (answered, first_answer) = oneshot::channel();
+        let (membership, asked) = (self.membership.clone(), shutdown.clone());
+        let (beaten_to, beats) = (control.clone(), agent.clone());
+        let beating = in_time("beats", move || beat(membership, beaten_to, beats, asked, answered));
+        let (served, beaten, ()) = tokio::join!(
+            serving,
+            async {
+                let beaten = beating.await;
+                shutdown.cancel();
+                beaten.and_then(|beaten| beaten)
+            },
+            async {
+                if first_answer.await.is_ok() {
+                    joined();
+                }
+            }
+        );
+        // Otherwise control notices by its silence.
+        drop(control.leave(&self.membership.name).await);
+        let stopped = stop(&node).await;
+        beaten.and(served).and(stopped)
+    }
+}
+
+async fn stop(node: &Node) -> Result<(), ErrorReport> {
+    node.stop().await.map_err(|error| error.report())
+}
+
+/// Reports to control until the host is asked to end. It retries while control does not answer, and
+/// ends if control goes on refusing the host.
+async fn beat(
+    membership: Membership,
+    control: Remote,
+    agent: Agent,
+    shutdown: CancellationToken,
+    joined: oneshot::Sender<()>,
+) -> Result<(), ErrorReport> {
+    let mut joined = Some(joined);
+    let (mut was_there, mut refused_since) = (true, None);
+    while !shutdown.is_cancelled() {
+        let join = HostJoin {
+            name: membership.name.clone(),
+            address: Some(membership.address),
+            facts: agent.facts(),
+        };
+        // It is repeated every second, and is not a request of a user.
+        let said = Context::unsampled().scope(control.join(&join)).await;
+        match said {
+            Ok(()) => {
+                if let Some(joined) = joined.take() {
+                    // The host may be ending.
+                    let _ = joined.send(());
+                }
+                (was_there, refused_since) = (true, None);
+            }
+            Err(error) if asks_again(&error, &mut refused_since, Instant::now()) => {
+                if was_there {
+                    tracing::warn!(%error, "control does not take a report; trying again");
+                }
+                was_there = false;
+            }
+            Err(error) => return Err(error),
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            () = tokio::time::sleep(BEAT) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Returns whether a host asks again that control does not know, or has refused only for a short
+/// time.
+fn asks_again(error: &ErrorReport, since: &mut Option<Instant>, now: Instant) -> bool {
+    if error.known_code() != Code::HOST_REFUSED {
+        return error.retryable;
+    }
+    error.retryable && now - *since.get_or_insert(now) < NAME_TAKEN_TIMEOUT
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_asks_again_while_the_one_that_it_replaces_may_have_its_name() {
+        let (mut since, begun) = (None, Instant::now());
+        let unreachable = ErrorReport::new(Code::SERVER_UNREACHABLE, "");
+        let other_version = ErrorReport::new(Code::HOST_REFUSED, "");
+        let taken = ErrorReport { retryable: true, ..other_version.clone() };
+        let mut asks = |error, after| asks_again(error, &mut since, begun + after);
+        assert!(!asks(&other_version, Duration::ZERO));
+        assert!(asks(&taken, Duration::from_secs(5)));
+        assert!(asks(&taken, NAME_TAKEN_TIMEOUT));
+        assert!(!asks(&taken, NAME_TAKEN_TIMEOUT + Duration::from_secs(5)));
+        // Control may be away for as long as it likes.
+        assert!(asks(&unreachable, NAME_TAKEN_TIMEOUT * 100));
+    }
+}

@@ -1,0 +1,338 @@
+//! The life of a server: its resources while it runs, and their removal when it ends.
+//!
+//! | part | file |
+//! |---|---|
+//! | folders, budgets and sockets | `settings` |
+//! | a platform with its socket, from its start to its end | here |
+//! | the process of a host that joined a cluster | `member` |
+//! | a server of images alone, inside a command | `image_server` |
+//!
+//! Invariant: the spawner is started before any thread, and ends after everything that it made.
+
+pub mod image_server;
+pub mod member;
+mod settings;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use snowmelt_kernel::lock::Lock;
+use snowmelt_node::Node;
+use snowmelt_rpc::server::{self, Ending};
+pub use snowmelt_rpc::tls::Certificate;
+use snowmelt_sandbox::{Spawner, SpawnerProcess};
+use snowmelt_tasks::{TaskHost, agent::Agent};
+use snowmelt_types::{ByteSize, Code, ErrorReport, Report};
+use tokio::net::UnixListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::access::permissions;
+use crate::access::redaction::Folders;
+use crate::access::secrets::SecretSources;
+use crate::bursts::{Bursts, Kept};
+use crate::cluster::hosts::{Hosts, in_time, listener};
+use crate::cluster::placements::Placements;
+pub use crate::cluster::placements::Settings as Placing;
+use crate::cluster::pool::HostPool;
+pub use crate::cluster::pool::HostProgram;
+use crate::cluster::trees::{OwnPlaces, Trees};
+use crate::functions::Functions;
+use crate::functions::async_calls::AsyncCalls;
+use crate::gateway;
+use crate::images::{END_TIMEOUT, Images};
+use crate::leases::Leases;
+use crate::now_ms;
+use crate::platform::prunings::Prunings;
+use crate::platform::{Grace, Platform};
+use crate::queries::Queries;
+use crate::state::analysis_cache::AnalysisCache;
+use crate::state::backups;
+use crate::state::logs::Logs;
+use crate::state::records::{FunctionRecord, Records};
+use crate::times::PRIVATE_GRACE;
+use crate::udfs::{UdfCatalog, UdfLogs, UdfRegistry};
+pub use settings::{Cluster, Remote, Settings};
+
+/// How long calls and queries may run once the server is asked to end, by default.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// A spawner that runs, with what its process is to be; before any thread is started.
+#[derive(Debug)]
+pub(crate) struct Started {
+    settings: Settings,
+    run_dir: PathBuf,
+    control_group: String,
+    spawner: SpawnerProcess,
+}
+
+impl Started {
+    /// Sweeps what crashed processes left and starts the spawner.
+    pub fn prepare(settings: Settings) -> Result<Self, ErrorReport> {
+        // A task can be granted thousands of files. The limits of sandboxes are their own.
+        if let Err(error) = snowmelt_kernel::fds::raise_limit() {
+            tracing::warn!(%error, "the limit of open files stays as it is");
+        }
+        permissions::state_folder(&settings.state_dir, settings.group.as_ref())?;
+        permissions::open_folder(&settings.run_base)?;
+        snowmelt_sandbox::sweep(&settings.run_base).map_err(|error| error.report())?;
+        let run_dir = settings.run_base.join(format!("{}-{}", std::process::id(), now_ms()));
+        let name = run_dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let control_group = format!("snowmelt/{name}");
+        let options = snowmelt_sandbox::Options {
+            run_dir: run_dir.clone(),
+            spawner_command: settings.spawner_command.clone(),
+            parent_cgroup: control_group.clone(),
+            total: settings.total,
+        };
+        let spawner = Spawner::launch(options).map_err(|error| error.report())?;
+        Ok(Self { settings, run_dir, control_group, spawner })
+    }
+
+    /// Returns the most memory that bursts have on this host.
+    pub fn memory(&self) -> Option<ByteSize> {
+        self.settings.memory
+    }
+
+    /// Makes the node of the spawner; needs the runtime.
+    pub fn node(self) -> Result<Node, ErrorReport> {
+        let spawner = self.spawner.attach().map_err(|error| error.report())?;
+        let settings = self.settings;
+        let options = snowmelt_node::Options {
+            state_dir: settings.state_dir,
+            worker_binary: settings.worker_binary,
+            program: settings.program,
+            images_dir: self.run_dir.join("images"),
+            python: settings.python,
+            handler_cache: settings.handler_cache,
+            import_cache: settings.import_cache,
+            zygotes: None,
+            capacity: snowmelt_node::capacity(&settings.total),
+            overcommit: settings.overcommit,
+            images: settings.images,
+            control_group: self.control_group,
+            enforcement: settings.enforcement,
+            networks_dir: settings.networks_dir.unwrap_or_else(|| self.run_dir.join("networks")),
+        };
+        Node::new(options, spawner).map_err(|error| error.report())
+    }
+}
+
+/// A server whose spawner runs and whose socket is bound, before any thread is started.
+#[derive(Debug)]
+pub struct Launch {
+    started: Started,
+    listener: std::os::unix::net::UnixListener,
+    leases: std::os::unix::net::UnixListener,
+    hosts: Option<std::net::TcpListener>,
+    remote: Option<std::net::TcpListener>,
+    socket: PathBuf,
+    // Held until the end: one server that is not private for each state folder.
+    _lock: Option<Lock>,
+}
+
+impl Launch {
+    /// Sweeps what crashed servers left, starts the spawner, binds the socket. Call it before the
+    /// runtime exists: the spawner must not be forked from a process with threads.
+    pub fn prepare(settings: Settings) -> Result<Self, ErrorReport> {
+        permissions::state_folder(&settings.state_dir, settings.group.as_ref())?;
+        let lock = (!settings.private)
+            .then(|| permissions::server_lock(&settings.state_dir))
+            .transpose()?;
+        let hosts = settings.cluster.as_ref().map(|cluster| listener::bind(cluster.listen));
+        let hosts = hosts.transpose()?;
+        let remote = settings.remote.as_ref().map(|remote| listener::bind(remote.listen));
+        let remote = remote.transpose()?;
+        let started = Started::prepare(settings)?;
+        let socket = started.settings.socket.clone();
+        let socket = socket.unwrap_or_else(|| started.run_dir.join("api.sock"));
+        let group = started.settings.group.as_ref().filter(|_| !started.settings.private);
+        let listener = permissions::listen(&socket, group)?;
+        let leases = permissions::listen(&lease_socket(&socket), group)?;
+        Ok(Self { started, listener, leases, hosts, remote, socket, _lock: lock })
+    }
+
+    /// Returns the socket of the API.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Serves until it is asked to end; on return every sandbox, cgroup and folder is gone. What
+    /// runs when it is asked may end within the grace time.
+    pub async fn serve(self, shutdown: CancellationToken) -> Result<(), ErrorReport> {
+        let settings = self.started.settings.clone();
+        let node = self.started.node()?;
+        // A platform that lives for one command rarely needs them.
+        if !settings.private {
+            node.open_networks();
+        }
+        let ending = Ending { asked: shutdown.clone(), over: CancellationToken::new() };
+        let host = TaskHost::new(node.clone());
+        let platform = platform(&settings, &self.socket, host.clone(), &ending).await?;
+        if !settings.private {
+            // What a server that was killed has left. Other platforms may be writing.
+            platform.images.sweep();
+            tokio::spawn(platform.udfs.clone().collect_files(ending.over.clone()));
+            if let Some(file) = platform.functions.records().file() {
+                tokio::spawn(backups::keep(file.clone(), ending.over.clone()));
+            }
+            platform.async_calls.resume().await?;
+            platform.bursts.resume().await?;
+        }
+        let hosts = platform.hosts.clone();
+        let over = ending.over.clone();
+        let joining = async {
+            match (self.hosts, settings.cluster) {
+                (Some(listener), Some(cluster)) => {
+                    let router = listener::router(hosts, host, cluster.token);
+                    // Bursts that are given time need their hosts.
+                    in_time("hosts", move || listener::serve(listener, router, over)).await?
+                }
+                _ => Ok(()),
+            }
+        };
+        let router = gateway::router(Arc::clone(&platform));
+        let remote = self.remote.zip(settings.remote);
+        let serving = async {
+            let all_ended = CancellationToken::new();
+            let local = serve_connections(self.listener, router, ending.clone());
+            let others = serve_others(remote, &platform, &ending);
+            let serving = async { tokio::try_join!(local, others).map(|_| ()) };
+            let ((), served) = tokio::join!(drain(&platform, &ending, &all_ended), async {
+                let served = serving.await;
+                all_ended.cancel();
+                served
+            });
+            served
+        };
+        let leasing = Arc::clone(&platform.leases).serve(self.leases, ending.over.clone());
+        let (served, joined, leased) = tokio::join!(serving, joining, leasing);
+        // What its connections had asked for is cancelled now.
+        platform.images.idle(END_TIMEOUT).await;
+        platform.queries.cleaned(END_TIMEOUT).await;
+        let stopped = node.stop().await.map_err(|error| error.report());
+        let _ = std::fs::remove_file(&self.socket);
+        let _ = std::fs::remove_file(lease_socket(&self.socket));
+        served.and(joined).and(leased).and(stopped)
+    }
+}
+
+/// Starts no waiting call once the server is asked to end, and gives running ones the grace time.
+async fn drain(platform: &Platform, ending: &Ending, all_ended: &CancellationToken) {
+    tokio::select! {
+        () = ending.asked.cancelled() => {}
+        // It could not serve at all.
+        () = all_ended.cancelled() => {}
+    }
+    platform.functions.stop();
+    let idle = async {
+        all_ended.cancelled().await;
+        platform.async_calls.idle().await;
+    };
+    let _ = tokio::time::timeout(platform.grace.get(), idle).await;
+    ending.over.cancel();
+}
+
+async fn platform(
+    settings: &Settings,
+    socket: &Path,
+    host: TaskHost,
+    ending: &Ending,
+) -> Result<Arc<Platform>, ErrorReport> {
+    let node = host.node().clone();
+    let state = backups::state(&settings.state_dir);
+    let records = Records::open(state, !settings.private).await?;
+    let analysis = AnalysisCache::new(settings.state_dir.join("known"));
+    let logs = Logs::new(settings.state_dir.join("logs"));
+    if !settings.private {
+        let ids: Vec<_> = records.all_functions().await?.iter().map(FunctionRecord::id).collect();
+        logs.migrate(ids.iter());
+    }
+    let cluster = settings.cluster.clone();
+    let address = cluster.as_ref().map(|cluster| cluster.listen);
+    let (name, token) = cluster.map(|cluster| (cluster.name, cluster.token)).unzip();
+    let name = name
+        .map_or_else(|| "this-host".to_owned().try_into(), Ok)
+        .map_err(|message: String| ErrorReport::new(Code::OPTION, message))?;
+    if let Some(token) = &token {
+        node.join_cluster(token.clone(), None);
+    }
+    let hosts = Hosts::new(name, Agent::new(node.clone(), settings.memory), token, address)?;
+    // A private platform has no other hosts, and runs beside a server that holds the store.
+    if !settings.private {
+        records.drained().await?.iter().for_each(|host| hosts.set_drained(host, true));
+    }
+    // A platform that ends with its client has nothing to go on with.
+    let folder = settings.state_dir.join("bursts");
+    let kept = (!settings.private).then(|| Kept::new(records.clone(), folder));
+    host.limit_reads(&settings.secrets_dir, settings.http_sources.clone());
+    let secrets = SecretSources::new(&settings.secrets_dir);
+    let trees = Trees::new(settings.images.trees);
+    let places = OwnPlaces { hosts: hosts.clone(), trees: trees.clone() };
+    let catalog = UdfCatalog::new(host.clone(), analysis.clone(), secrets.clone(), places);
+    let udf_logs = UdfLogs::new(settings.state_dir.join("udf-logs"));
+    let udfs = UdfRegistry::new(records.clone(), Arc::new(catalog), udf_logs);
+    let placing = settings.placing;
+    let placements = Placements::new(node.clone(), hosts.clone(), trees.clone(), placing);
+    if settings.cluster.is_some() {
+        placements.take_reports();
+        tokio::spawn(placements.clone().follow(ending.over.clone()));
+    }
+    let on = (hosts.clone(), trees.clone(), placements.clone());
+    let over = ending.over.clone();
+    let bursts = Bursts::new(node.clone(), analysis.clone(), on, secrets.clone(), kept, over);
+    let functions =
+        Functions::new(node.clone(), analysis, records, logs, placements.clone(), secrets);
+    let cluster = (hosts.clone(), placements.clone());
+    let pool = HostPool::of(settings.provider.as_ref(), placing.reclaim_after, cluster);
+    tokio::spawn(pool.clone().keep(ending.over.clone()));
+    let of_queries = (hosts.clone(), trees, placements);
+    let folders = [&settings.state_dir, &settings.run_base, &settings.secrets_dir];
+    let folders = Folders::new(folders.map(PathBuf::as_path));
+    Ok(Arc::new(Platform {
+        leases: Arc::new(Leases::new(functions.clone(), udfs.clone(), folders)),
+        queries: Queries::new(host, of_queries, udfs.clone(), ending.over.clone()),
+        udfs,
+        images: Images::new(&settings.state_dir, settings.images.clone(), ending.over.clone())
+            .beside(functions.records()),
+        async_calls: AsyncCalls::new(functions.clone()),
+        functions,
+        bursts,
+        pool,
+        prunings: Prunings::default(),
+        hosts,
+        node,
+        shutdown: ending.asked.clone(),
+        grace: Grace::new(if settings.private { PRIVATE_GRACE } else { GRACE }),
+        private: settings.private,
+        socket: socket.display().to_string(),
+        started_ms: now_ms(),
+    }))
+}
+
+/// Returns the socket of the lease service, beside that of the API.
+fn lease_socket(socket: &Path) -> PathBuf {
+    socket.with_extension("lease")
+}
+
+async fn serve_connections(
+    listener: std::os::unix::net::UnixListener,
+    router: axum::Router,
+    ending: Ending,
+) -> Result<(), ErrorReport> {
+    let failed =
+        |error: std::io::Error| ErrorReport::new(Code::INTERNAL, format!("cannot serve: {error}"));
+    let listening = listener.set_nonblocking(true).and_then(|()| UnixListener::from_std(listener));
+    server::serve(listening.map_err(failed)?, router, server::LOCAL, ending).await;
+    Ok(())
+}
+
+async fn serve_others(
+    remote: Option<(std::net::TcpListener, Remote)>,
+    platform: &Arc<Platform>,
+    ending: &Ending,
+) -> Result<(), ErrorReport> {
+    let Some((listener, Remote { certificate, tokens, .. })) = remote else { return Ok(()) };
+    let router = gateway::remote::router(Arc::clone(platform), tokens);
+    gateway::remote::serve(listener, certificate, router, ending.clone()).await
+}

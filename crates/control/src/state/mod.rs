@@ -1,0 +1,17 @@
+//! State on disk: what was acknowledged, copies of it, and what may be lost.
+//!
+//! | part | file |
+//! |---|---|
+//! | records of functions, UDFs, calls and bursts, over the store | `records` |
+//! | copies of the file of the records, and their restore | `backups`, `offline_backup` |
+//! | the output of invocations | `logs` |
+//! | results of the analysis of code | `analysis_cache` |
+//!
+//! Boundary: the files here belong to a platform; packages, code and images belong to the node.
+//! Invariant: only the records are acknowledged state; a log or a cached result can be lost.
+
+pub(crate) mod analysis_cache;
+pub mod backups;
+pub(crate) mod logs;
+pub mod offline_backup;
+pub(crate) mod records;

@@ -1,0 +1,161 @@
+//! Acknowledged state that survives a crash: deployed functions, asynchronous calls and bursts, as
+//! typed records over a [`Store`].
+//!
+//! Boundary: this folder defines keys and values (JSON); the store defines transactions. The
+//! embedded store is `state.redb`, which a server holds open and embedded runs open for one
+//! transaction each.
+
+mod calls;
+mod functions;
+mod hosts;
+mod index;
+mod jobs;
+mod migration;
+#[cfg(test)]
+pub(crate) mod tests;
+mod udf_keys;
+mod udf_uses;
+mod udfs;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use snowmelt_api::{FunctionSpec, Invocation};
+use snowmelt_node::PackageAt;
+use snowmelt_store::redb::Redb;
+use snowmelt_store::{Clock, Entry, Page, Store};
+use snowmelt_types::{Code, Digest, ErrorReport, Report, Tenant};
+use tokio::sync::Mutex;
+
+use super::backups;
+pub(crate) use functions::FunctionId;
+use index::Index;
+pub(crate) use jobs::{JobEnd, JobRecord, PartRecord};
+use udf_uses::LeasedVersions;
+pub(crate) use udf_uses::{LeasedVersion, Superseded};
+pub(crate) use udfs::{Existing, UdfEntry, UdfRecord};
+
+/// The number of records that are read at once: a record may have megabytes.
+const PAGE: usize = 64;
+
+/// A deployed function.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct FunctionRecord {
+    /// The tenant that deployed the function. The tenant in the specification is ignored.
+    pub tenant: Tenant,
+    /// The specification without the files of a program, which the node keeps by their digest.
+    pub spec: FunctionSpec,
+    pub deployed_ms: u64,
+    #[serde(default)]
+    pub files: Option<Digest>,
+    /// The code package to which the name in the specification referred at the deployment.
+    #[serde(default)]
+    pub packed: Option<PackageAt>,
+}
+
+impl FunctionRecord {
+    pub fn id(&self) -> FunctionId {
+        FunctionId { tenant: self.tenant.clone(), name: self.spec.name.clone() }
+    }
+}
+
+/// An asynchronous call, with what is needed to run it again.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct InvocationRecord {
+    pub invocation: Invocation,
+    pub event: Box<RawValue>,
+}
+
+/// The records. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Records {
+    store: Arc<dyn Store>,
+    /// The store of the records once more, if it is a file.
+    file: Option<Redb>,
+    // Locked while a call is written, so that it stays equal to the entries in the store. It is
+    // complete if the store is held open: no other process has asynchronous calls.
+    calls: Arc<Mutex<Index>>,
+    is_held: bool,
+    leased: LeasedVersions,
+}
+
+impl Records {
+    /// Opens the records in a file, which the first write creates. `hold` keeps the file open for
+    /// this process only.
+    pub async fn open(path: PathBuf, hold: bool) -> Result<Self, ErrorReport> {
+        let older = Some(migration::layout());
+        if !hold {
+            let file = Redb::visit(path, older);
+            let visited = Self::new(Arc::new(file.clone()), Index::default()).in_file(file);
+            return Ok(Self { is_held: false, ..visited });
+        }
+        let at = path.clone();
+        let opening = tokio::task::spawn_blocking(|| Redb::hold(path, older, Clock::real()));
+        let file = opening.await.map_err(panicked)?;
+        let file = file.map_err(|error| backups::explained(&at, &error))?;
+        Ok(Self::over(Arc::new(file.clone())).await?.in_file(file))
+    }
+
+    /// Returns the file of the records, if they are in one.
+    pub fn file(&self) -> Option<&Redb> {
+        self.file.as_ref()
+    }
+
+    fn in_file(self, file: Redb) -> Self {
+        Self { file: Some(file), ..self }
+    }
+
+    /// Makes the records of a store that no other process uses.
+    pub async fn over(store: Arc<dyn Store>) -> Result<Self, ErrorReport> {
+        let index = calls::load(&*store).await?;
+        Ok(Self::new(store, index))
+    }
+
+    fn new(store: Arc<dyn Store>, index: Index) -> Self {
+        let (calls, leased) = (Arc::new(Mutex::new(index)), LeasedVersions::default());
+        Self { store, file: None, calls, is_held: true, leased }
+    }
+
+    async fn get<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, ErrorReport> {
+        let entry = self.store.get(key).await.map_err(|error| error.report())?;
+        entry.map(|entry| parse(&entry)).transpose()
+    }
+}
+
+/// Maps every entry of a prefix, which is read in pages.
+async fn collect<T>(
+    store: &dyn Store,
+    prefix: &str,
+    limit: usize,
+    made: impl Fn(&Entry) -> Result<T, ErrorReport>,
+) -> Result<Vec<T>, ErrorReport> {
+    let (mut all, mut page) = (Vec::new(), Page::first(limit));
+    loop {
+        let listed = store.list(prefix, page).await.map_err(|error| error.report())?;
+        for entry in &listed.entries {
+            all.push(made(entry)?);
+        }
+        match listed.entries.last().filter(|_| listed.more) {
+            Some(last) => page = Page::after(&*last.key, limit),
+            None => return Ok(all),
+        }
+    }
+}
+
+fn parse<T: DeserializeOwned>(entry: &Entry) -> Result<T, ErrorReport> {
+    serde_json::from_slice(&entry.value).map_err(|error| {
+        let message = format!("the record `{}` cannot be read: {error}", entry.key);
+        ErrorReport::new(Code::STATE, message)
+    })
+}
+
+fn written(value: &impl Serialize) -> Result<Vec<u8>, ErrorReport> {
+    serde_json::to_vec(value).map_err(|error| ErrorReport::new(Code::STATE, error.to_string()))
+}
+
+fn panicked(error: tokio::task::JoinError) -> ErrorReport {
+    ErrorReport::new(Code::INTERNAL, format!("a transaction panicked: {error}"))
+}
