@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-# Brings the values to an instance, as JSON (`crates/node/src/secrets.rs`).
+# Brings the values to an instance, as JSON (`crates/node/src/process/secrets.rs`).
 VARIABLE = "SNOWMELT_SECRET_VALUES"
 
 # Shorter values, and lines of values, are not hidden: they are parts of many words.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use snowmelt_ledger::NoRoom;
 use snowmelt_types::{ByteSize, Code, ErrorReport, Outcome, Report, Tenant};
 
-use crate::ending;
+use crate::process::end;
 
 /// A failure of the node.
 #[derive(Debug, thiserror::Error)]
@@ -52,7 +52,10 @@ pub enum Error {
         output: Vec<String>,
     },
     /// The answer of a function is longer than it may be; nothing of it was read.
-    #[error("`{name}` returned {bytes} of JSON, and {} are the most", crate::limits::MAX_ANSWER)]
+    #[error(
+        "`{name}` returned {bytes} of JSON, and {} are the most",
+        crate::process::limits::MAX_ANSWER
+    )]
     AnswerTooLong {
         /// The name of the function.
         name: String,
@@ -228,9 +231,9 @@ impl Report for Error {
             Self::Report(report) => (**report).clone(),
             Self::Function(error) => error.report(),
             Self::Ended { name, outcome, throttled, output } => {
-                ending::report(name, outcome, *throttled, output)
+                end::report(name, outcome, *throttled, output)
             }
-            Self::Silent { ended, .. } => ending::of_silent(ended.report(), self),
+            Self::Silent { ended, .. } => end::of_silent(ended.report(), self),
             Self::AnswerTooLong { .. } => ErrorReport::new(Code::FUNCTION_ANSWER, self.to_string())
                 .hint("return less at once, or write it to storage and return its place"),
             Self::AnswersFull { .. } | Self::AnswersOfTenantFull { .. } => {
@@ -292,7 +295,8 @@ fn is_program_of_user(step: &str) -> bool {
     if step == "enter the working folder" || step.starts_with(MAKE_WRITABLE) {
         return true;
     }
-    step.strip_prefix("execute ").is_some_and(|program| program != crate::limits::QUERY_PROGRAM)
+    step.strip_prefix("execute ")
+        .is_some_and(|program| program != crate::process::limits::QUERY_PROGRAM)
 }
 
 fn is_full(error: &std::io::Error) -> bool {

@@ -15,7 +15,7 @@ from typing import Any
 
 from . import failure
 
-# Where the files are, beside the code file (`crates/node/src/code.rs`).
+# Where the files are, beside the code file (`crates/node/src/files/code.rs`).
 _FILES = "files"
 
 

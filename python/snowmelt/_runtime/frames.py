@@ -19,7 +19,7 @@ TRANSPORT = 48
 RELAYED = 50
 
 MAX_PAYLOAD_BYTES = 256 << 20
-# The longest answer of a function that the platform accepts (`crates/node/src/answer.rs`).
+# The longest answer of a function that the platform accepts (`crates/node/src/process/limits.rs`).
 MAX_ANSWER_BYTES = 64 << 20
 
 Payload = bytes | bytearray

@@ -15,7 +15,7 @@ use snowmelt_image::source::Access;
 use tokio::time::timeout;
 
 use super::locked;
-use super::resolve::{Found, Origin, find_image, find_pinned};
+use super::resolution::{Found, Origin, find_image, find_pinned};
 
 /// How long a registry may take to answer for an image that was found before.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);

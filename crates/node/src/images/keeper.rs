@@ -22,15 +22,14 @@ use snowmelt_kernel::packet;
 use snowmelt_sandbox::{Base, MountedImage, Root};
 use snowmelt_types::ErrorReport;
 
-use super::known::Known;
+use super::history::Known;
 use super::message::{Ask, Control, Here, ImageSpec, ON_RAW_FILES, Place, READY};
-use super::noticed::Noticed;
+use super::notices::Noticed;
 use super::packets::{failed, is_end, notices, say, say_to};
 use super::place::{Cluster, TreePlace};
-use super::resolve::Found;
+use super::resolution::Found;
 use super::stores::Settings;
-use super::{Mounted, locked};
-use crate::unit::images;
+use super::{Mounted, locked, shown_in};
 use crate::{Error, Result};
 
 /// How long a daemon may take to start.
@@ -111,7 +110,7 @@ impl Images {
     /// Returns whether the daemon that served the images of this root was given up: its mounts are
     /// dead.
     pub fn is_dead(&self, root: &Root) -> bool {
-        let mut images = images(root).peekable();
+        let mut images = shown_in(root).peekable();
         if images.peek().is_none() {
             return false;
         }

@@ -13,7 +13,7 @@ use snowmelt_image::block::OciDigest;
 use snowmelt_image::mount::Form;
 use snowmelt_image::peer::PeerHost;
 
-use super::resolve::{Found, Origin};
+use super::resolution::{Found, Origin};
 use super::stores::Settings;
 
 /// The longest packet in bytes, below what a unix socket sends at once (208 KiB): a manifest of the

@@ -2,16 +2,15 @@
 //!
 //! | part | file |
 //! |---|---|
-//! | resolves a name to a manifest and the source of its blocks | `resolve` |
-//! | goes on with what was found before while a registry is silent | `known` |
+//! | resolves a name to a manifest and the source of its blocks | `resolution` |
+//! | goes on with what was found before while a registry is silent | `history` |
 //! | stores of blocks, start profiles and raw files | `stores` |
 //! | messages between the node and the daemon | `message`, `packets` |
 //! | the daemon: serves blocks, answers requests for mounts | `daemon` |
-//! | the mounts of the daemon and their sources | `mounts`, `sources` |
+//! | the notices that the daemon has sent | `notices` |
 //! | places among the hosts that use the same images | `place` |
-//! | connections to and from these hosts | `peers` |
-//! | the daemon's part: from where it reads, and what it serves | `sharing` |
-//! | complete images as files that need no daemon | `raw` |
+//! | connections to and from these hosts | `peers`, `connection` |
+//! | the parts that files of functions share | `file_sharing` |
 //! | the node's side: starts the daemon, sends it requests, replaces one that died | `keeper` |
 //!
 //! Why a process: a node that is killed must not leave a reader waiting for a block, and a fault in
@@ -19,35 +18,31 @@
 //! namespace that only the daemon and the node hold, so they vanish when both have ended; both hold
 //! the connection that the kernel needs for a mount, so the daemon or the node alone can die.
 
-mod connect;
+mod connection;
 mod daemon;
-mod for_files;
+mod file_sharing;
+mod history;
 mod keeper;
-mod known;
 mod message;
-mod mounts;
-mod noticed;
+mod notices;
 mod packets;
 mod peers;
 mod place;
-mod raw;
-mod resolve;
-mod sharing;
-mod sources;
+mod resolution;
 mod stores;
 
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use snowmelt_sandbox::MountedImage;
+use snowmelt_sandbox::{Base, MountedImage, Root};
 
-pub(crate) use connect::connect;
+pub(crate) use connection::connect;
 pub use daemon::image_daemon_main;
+pub(crate) use daemon::sharing::Sharing;
 pub(crate) use keeper::Images;
 pub use peers::BLOCKS;
 pub use place::{HeldImage, TreePlace, Upstream};
-pub use resolve::{Found, Origin, find_image, has_registry};
-pub(crate) use sharing::Sharing;
+pub use resolution::{Found, Origin, find_image, has_registry};
 pub use stores::{Settings, Stores};
 
 /// An image that is mounted, as a node holds it.
@@ -57,6 +52,15 @@ pub(crate) struct Mounted {
     pub at: MountedImage,
     /// A descriptor of the mount's root folder, for reading files in the image.
     pub root: OwnedFd,
+}
+
+/// Returns all images that a root shows.
+pub(crate) fn shown_in(root: &Root) -> impl Iterator<Item = &MountedImage> {
+    let base = match &root.base {
+        Base::Image(image) => Some(image),
+        Base::Host | Base::Folder(_) => None,
+    };
+    base.into_iter().chain(root.image_binds.iter().map(|bind| &bind.image))
 }
 
 /// Locks a mutex, also after a thread has panicked with it: the state that the thread left is

@@ -16,12 +16,12 @@ use snowmelt_kernel::packet;
 use snowmelt_rpc::{HostStream, Token};
 use snowmelt_types::HostName;
 
-use super::connect::connect;
+use super::connection::connect;
+use super::daemon::sharing::Shared;
 use super::keeper::{Images, Keeper};
 use super::message::{Ask, Notice};
 use super::packets::{failed, say_to};
 use super::place::{Cluster, HeldImage, TreePlace};
-use super::sharing::Shared;
 use crate::Result;
 
 /// The path of the request with which a host asks another for blocks of images.

@@ -7,8 +7,8 @@ use snowmelt_api::ImageBytes;
 use snowmelt_image::peer::{Flow, PeerHost, Progress};
 use snowmelt_rpc::Token;
 
+use super::daemon::sharing::Shared;
 use super::message::Place;
-use super::sharing::Shared;
 
 /// The source of some blocks of an image for a host, as its place in one of the image's trees says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -13,7 +13,7 @@ use snowmelt_types::Tenant;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-use super::tree::NodeId;
+use super::model::tree::NodeId;
 use crate::Error;
 
 /// The number of slots for first zygotes, and how many of them each tenant has.

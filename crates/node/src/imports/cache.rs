@@ -10,15 +10,15 @@ use snowmelt_sandbox::{ForkSpec, Sandbox, Spawner};
 use snowmelt_types::{ByteSize, Tenant};
 
 use super::admission::Admission;
-use super::first;
+use super::first_start;
 use super::member::{Child, Found, Member};
-use super::plan::Growth;
+use super::model::plan::Growth;
+use super::model::tree::{Node, NodeId};
+use super::model::want::Want;
 use super::slot::Slot;
 use super::start::{Fresh, Source};
 use super::state::{Counts, IdleChildren, Inner, State};
-use super::tree::{Node, NodeId};
-use super::want::Want;
-use crate::account::{Account, ZygoteRoom};
+use crate::resources::account::{Account, ZygoteRoom};
 use crate::{Error, Result};
 
 /// How often a fork is tried: one that fails is tried once more, with another zygote.
@@ -248,7 +248,7 @@ impl Inner {
     ) -> Result<Arc<Member>> {
         // The deadline is each caller's own: when the start for one caller has failed, the next one
         // tries.
-        let deadline = first::deadline();
+        let deadline = first_start::deadline();
         let start = || async {
             // Boxed, so that callers that find a zygote do not carry its size.
             let starting = self.start_first(tenant, source, deadline, room);

@@ -7,8 +7,8 @@ use std::time::Instant;
 use snowmelt_api::{ImportFigures, ZygoteFigures};
 use snowmelt_types::ByteSize;
 
+use super::model::tree::{Node, NodeId};
 use super::state::{Inner, State};
-use super::tree::{Node, NodeId};
 
 /// Returns the figures of a zygote that takes no more children and ends with its last child.
 fn retired(memory: Option<ByteSize>, forks: u64, children: u32) -> ZygoteFigures {

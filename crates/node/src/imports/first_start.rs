@@ -12,7 +12,7 @@ use tokio::time::timeout_at;
 use super::admission::{Admitted, Idle};
 use super::start::{Fresh, Source};
 use super::state::{Inner, State};
-use crate::account::{self, ZygoteRoom};
+use crate::resources::account::{self, ZygoteRoom};
 use crate::times::SLOT_ASKED_EVERY;
 use crate::{Error, Result};
 

@@ -9,13 +9,13 @@ use snowmelt_ledger::{Amount, Use};
 use snowmelt_types::ByteSize;
 use snowmelt_udf::SHARED_SETUP;
 
-use super::plan::Growth;
+use super::model::plan::Growth;
+use super::model::tree::{Grown, NodeId};
+use super::model::want::{Scope, Set, Want};
 use super::slot::Slot;
 use super::start::{Fresh, Source};
 use super::state::{Inner, State};
-use super::tree::{Grown, NodeId};
-use super::want::{Scope, Set, Want};
-use crate::account::{self, ZygoteRoom};
+use crate::resources::account::{self, ZygoteRoom};
 use crate::{Error, Result};
 
 impl Inner {

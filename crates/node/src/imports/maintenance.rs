@@ -5,10 +5,10 @@ use crate::times::ZYGOTE_KEPT;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use super::plan::Growth;
+use super::model::plan::Growth;
+use super::model::tree::NodeId;
 use super::slot::Slot;
 use super::state::{Inner, State};
-use super::tree::NodeId;
 
 impl Inner {
     /// Releases zygotes that are not needed. Returns the growth that is worth most now; `None` if

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::FutureExt;
+use snowmelt_api::Start;
 use snowmelt_ledger::{Amount, Reservation};
 use snowmelt_package::Environment;
 use snowmelt_sandbox::Zygote;
@@ -14,8 +15,8 @@ use snowmelt_types::{ByteSize, End};
 
 use super::admission::Admitted;
 use crate::Result;
-use crate::log::{LogCollector, PLATFORM_LOG};
 use crate::namespaces::Precreated;
+use crate::process::log::{LogCollector, PLATFORM_LOG};
 
 /// A running zygote.
 #[derive(Debug)]
@@ -50,6 +51,16 @@ pub(crate) enum Found {
     All,
     Part,
     Nothing,
+}
+
+impl From<Found> for Start {
+    fn from(found: Found) -> Self {
+        match found {
+            Found::All => Self::Zygote,
+            Found::Part => Self::PartialZygote,
+            Found::Nothing => Self::BareZygote,
+        }
+    }
 }
 
 impl Member {

@@ -10,7 +10,7 @@ use snowmelt_types::{ByteSize, Code, CpuMillis, ErrorReport, SandboxId, micros};
 use snowmelt_udf::SHARED_SETUP;
 
 use super::member::Member;
-use super::want::Set;
+use super::model::want::Set;
 use crate::{Error, Result};
 
 /// How long the imports of a zygote may take.

@@ -10,14 +10,14 @@ use snowmelt_types::ByteSize;
 use tokio::sync::OnceCell;
 
 use super::admission::Admission;
-use super::demand::Demand;
 use super::member::Member;
-use super::plan::Experience;
+use super::model::demand::Demand;
+use super::model::plan::Experience;
+use super::model::tree::{NodeId, Tree};
+use super::model::want::{Scope, Set, Want};
 use super::slot::Slot;
 use super::start::Source;
-use super::tree::{NodeId, Tree};
-use super::want::{Scope, Set, Want};
-use crate::account::Account;
+use crate::resources::account::Account;
 
 #[derive(Debug)]
 pub(super) struct Inner {

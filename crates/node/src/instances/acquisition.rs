@@ -9,12 +9,12 @@ use snowmelt_sandbox::{ForkSpec, Network, Policy, SandboxSpec};
 use snowmelt_types::{Digest, SandboxId};
 
 use super::Instances;
+use super::instance::Instance;
 use super::rooms::{Room, needs_zygote};
-use crate::account::{Rooms, zygote};
+use super::slots::SharedInstance;
 use crate::imports::Child;
-use crate::instances::instance::Instance;
-use crate::instances::slots::SharedInstance;
-use crate::unit::{ENTRY, Forked, LOAD_AHEAD, WarmStart};
+use crate::resources::account::{Rooms, zygote};
+use crate::units::unit::{ENTRY, Forked, LOAD_AHEAD, WarmStart};
 use crate::{Error, InstanceLimits, Program, Result, Unit};
 
 /// The environment variables of one instance: names and values.

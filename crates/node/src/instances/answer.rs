@@ -8,9 +8,9 @@ use snowmelt_api::{Answer, Held};
 use snowmelt_types::{ByteSize, Tenant};
 use snowmelt_wire::{Frame, Kind, read_header, read_payload};
 
-use crate::instances::room::{Room, Rooms};
-use crate::limits::MAX_ANSWER;
-use crate::readable_stream::ReadableStream;
+use super::room::{Room, Rooms};
+use crate::process::limits::MAX_ANSWER;
+use crate::process::readable_stream::ReadableStream;
 use crate::{Error, Result};
 
 /// The longest message of an instance that is not an answer, such as a failure or signatures.

@@ -16,11 +16,11 @@ use snowmelt_sandbox::Sandbox;
 use snowmelt_types::ByteSize;
 use snowmelt_wire::{Frame, Kind, Load, write_frame};
 
-use crate::function_files::FileTree;
+use super::answer;
+use crate::files::function_files::FileTree;
 use crate::imports::{Admitted, Child};
-use crate::instances::answer;
-use crate::log::LogCollector;
-use crate::readable_stream::ReadableStream;
+use crate::process::log::LogCollector;
+use crate::process::readable_stream::ReadableStream;
 use crate::{Error, Result, Unit};
 
 /// A sandbox that runs user code.

@@ -13,13 +13,13 @@ use snowmelt_wire::{Call, Frame, FunctionFailure, Kind, Load, Ready};
 use tracing::Instrument;
 
 use super::Instances;
-use crate::instances::answer;
-use crate::instances::instance::{Instance, next};
-use crate::instances::slots::SharedInstance;
-use crate::log::LogText;
-use crate::readable_stream::ReadableStream;
+use super::answer;
+use super::instance::{Instance, next};
+use super::slots::SharedInstance;
+use crate::process::log::LogText;
+use crate::process::readable_stream::ReadableStream;
 use crate::times::CALL_LEFT_ALONE;
-use crate::unit::PROGRAM_CODE;
+use crate::units::unit::PROGRAM_CODE;
 use crate::{Error, InstanceLimits, Result};
 
 /// How long it may take until the end of a sandbox whose connection closed is known.
@@ -155,7 +155,7 @@ impl InstanceLease {
 
     /// Returns the processor time of the instance so far, which may be older than this lease.
     pub fn cpu_time(&self) -> Option<Duration> {
-        crate::machine::used_by(self.instance().ok()?.sandbox.pid())
+        crate::resources::machine::used_by(self.instance().ok()?.sandbox.pid())
     }
 
     /// Returns how long the set-up functions of the code ran for this lease, in microseconds, as

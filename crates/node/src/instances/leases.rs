@@ -12,7 +12,7 @@ use snowmelt_types::Tenant;
 use super::Instances;
 use super::lease::InstanceLease;
 use super::rooms::Room;
-use crate::account::Rooms;
+use crate::resources::account::Rooms;
 use crate::{Error, InstanceLimits, Result, Unit};
 
 impl Instances {

@@ -5,19 +5,19 @@
 //! |---|---|
 //! | one sandbox that runs user code | `instance` |
 //! | slots on instances that take several calls | `slots` |
-//! | prewarmed instances, and their replacement | `prewarmed`, `replenish` |
-//! | leases, for calls and for the ranks of a burst | `leasing`, `ranks`, `lease` |
-//! | where an instance comes from | `acquire`, `rooms` |
+//! | prewarmed instances, and their replacement | `prewarming`, `replenishment` |
+//! | leases, for calls and for the ranks of a burst | `leases`, `ranks`, `lease` |
+//! | where an instance comes from | `acquisition`, `rooms` |
 //! | answers, and the memory that they take | `answer`, `room` |
 
-pub(crate) mod acquire;
+pub(crate) mod acquisition;
 pub(crate) mod answer;
 pub(crate) mod instance;
 pub(crate) mod lease;
-mod leasing;
-pub(crate) mod prewarmed;
+mod leases;
+pub(crate) mod prewarming;
 pub(crate) mod ranks;
-mod replenish;
+mod replenishment;
 mod room;
 pub(crate) mod rooms;
 pub(crate) mod run;
@@ -30,15 +30,15 @@ use std::time::Instant;
 use snowmelt_sandbox::Spawner;
 use snowmelt_types::Digest;
 
-use crate::account::Account;
-use crate::count::Count;
-use crate::figures::Starts;
 use crate::images::Images;
 use crate::imports::{IdleChildren, ImportCache};
-use crate::pool::Pool;
+use crate::resources::account::Account;
+use crate::resources::count::Count;
+use crate::resources::figures::Starts;
+use crate::resources::pool::Pool;
 use answer::Answers;
 use instance::Instance;
-use prewarmed::Prewarmed;
+use prewarming::Prewarmed;
 use slots::Slots;
 
 /// The instances of a node: idle, prewarmed and in use.

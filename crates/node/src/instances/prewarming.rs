@@ -11,7 +11,7 @@ use std::time::Instant;
 use snowmelt_types::Digest;
 use snowmelt_wire::Load;
 
-use crate::instances::instance::Instance;
+use super::instance::Instance;
 use crate::times::PREWARMED_AGAIN_AFTER;
 use crate::{InstanceLimits, Unit};
 

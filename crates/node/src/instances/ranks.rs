@@ -11,13 +11,13 @@ use snowmelt_sandbox::{ForkSpec, Network, NetworkProgram, Policy, Sandbox, Sandb
 use snowmelt_types::{Digest, JobId, SandboxId};
 
 use super::Instances;
+use super::acquisition::Environment;
+use super::instance::Instance;
 use super::rooms::needs_zygote;
-use crate::account::{Rooms, ZygoteRoom, zygote};
 use crate::imports::Child;
-use crate::instances::acquire::Environment;
-use crate::instances::instance::Instance;
 use crate::networks::network::RankNetwork;
-use crate::unit::{ENTRY, WarmStart};
+use crate::resources::account::{Rooms, ZygoteRoom, zygote};
+use crate::units::unit::{ENTRY, WarmStart};
 use crate::{Error, InstanceLease, InstanceLimits, Result, Unit};
 
 /// The room of a part of a burst: for all of its ranks, and for the zygote that they are forked

@@ -10,9 +10,9 @@ use snowmelt_wire::{Kind, Load};
 
 use super::Instances;
 use super::instance::Instance;
-use super::prewarmed::Order;
+use super::prewarming::Order;
 use super::rooms::needs_zygote;
-use crate::account::zygote;
+use crate::resources::account::zygote;
 use crate::times::{REPLACED_AFTER, SETTLE_TIMEOUT};
 use crate::{Error, LOAD_LIMIT, Result};
 

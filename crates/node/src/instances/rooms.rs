@@ -2,9 +2,9 @@
 
 use snowmelt_ledger::Use;
 
-use crate::account::{Account, INSTANCE_PATIENCE, Rooms, ZygoteRoom, zygote};
 use crate::imports::ImportCache;
-use crate::unit::WarmStart;
+use crate::resources::account::{Account, INSTANCE_PATIENCE, Rooms, ZygoteRoom, zygote};
+use crate::units::unit::WarmStart;
 use crate::{InstanceLimits, Result, Unit};
 
 /// The source of the room in which an instance is started.

@@ -8,7 +8,7 @@ use snowmelt_wire::{Call, Load};
 
 use super::lease::InstanceLease;
 use crate::Error;
-use crate::log::LogText;
+use crate::process::log::LogText;
 
 /// The result of a call of a function.
 #[derive(Debug)]

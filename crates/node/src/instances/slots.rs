@@ -12,8 +12,8 @@ use snowmelt_api::Start;
 use snowmelt_types::Digest;
 use tokio::sync::OnceCell;
 
+use super::instance::Instance;
 use crate::Result;
-use crate::instances::instance::Instance;
 
 /// The instances with calls under way that others may join, by the key of their unit and limits.
 #[derive(Debug, Default)]

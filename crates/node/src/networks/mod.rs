@@ -3,9 +3,11 @@
 //! | part | file |
 //! |---|---|
 //! | the network of one job, for the instances that run its ranks | `network` |
-//! | namespaces for jobs, made in advance where a job may follow | `fresh` |
+//! | namespaces for jobs, made in advance where a job may follow | `creation` |
+//! | the choice of how addresses are enforced | `enforcement` |
 
-mod fresh;
+mod creation;
+pub(crate) mod enforcement;
 pub(crate) mod network;
 
 use std::io;
@@ -16,10 +18,10 @@ use snowmelt_network::Networks;
 use snowmelt_sandbox::Spawner;
 use tokio::sync::Semaphore;
 
-use crate::enforcement::EnforcementChoice;
 use crate::imports::ImportCache;
 use crate::namespaces::{self, Precreated};
 use crate::{Error, Result};
+use enforcement::EnforcementChoice;
 
 /// The networks of jobs on a host, and the parts of the node that they need.
 #[derive(Debug)]

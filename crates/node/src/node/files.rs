@@ -8,7 +8,7 @@ use snowmelt_api::FileRefs;
 use snowmelt_image::block::BlobSummary;
 use snowmelt_types::{ErrorReport, Report, Tenant};
 
-use crate::shared_files::SharedFile;
+use crate::files::shared_files::SharedFile;
 use crate::{Error, FileStore, Node, Result, Secrets, Unit};
 
 /// How many files are read from other hosts at once: several MiB of each are in memory.

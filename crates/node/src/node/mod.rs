@@ -30,17 +30,17 @@ use snowmelt_sandbox::Spawner;
 use snowmelt_types::{ByteSize, Digest, ErrorReport, Tenant};
 use snowmelt_wire::{Load, SourceCode};
 
-use crate::account::Account;
-use crate::count::Count;
+use crate::files::shared_files::SharedFiles;
 use crate::images::{Images, Settings as ImageSettings, TreePlace};
 use crate::imports::ImportCache;
 use crate::instances::Instances;
 use crate::networks::JobNetworks;
-use crate::pool::Pool;
-use crate::preparation::Preparation;
-use crate::shared_files::SharedFiles;
+use crate::resources::account::Account;
+use crate::resources::count::Count;
+use crate::resources::pool::Pool;
 use crate::times::MAINTENANCE_INTERVAL;
-use crate::unit::WarmStart;
+use crate::units::preparation::Preparation;
+use crate::units::unit::WarmStart;
 use crate::workers::Workers;
 use crate::{EnforcementChoice, InstanceLimits, ProgramRequest, RemovalReason, Result, Unit};
 
@@ -347,7 +347,7 @@ impl Node {
             installs: inner.preparation.installs(),
             imports: inner.imports.figures(Instant::now()),
             starts: instances.starts.figures(),
-            ledger: crate::figures::of_ledger(&inner.account.ledger),
+            ledger: crate::resources::figures::of_ledger(&inner.account.ledger),
         }
     }
 

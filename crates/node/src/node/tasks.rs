@@ -9,12 +9,12 @@ use snowmelt_network::JobSpec;
 use snowmelt_rpc::HostStream;
 use snowmelt_types::JobId;
 
-use crate::account::{Account, Rooms, ZygoteRoom};
 use crate::images::{HeldImage, TreePlace};
-use crate::instances::acquire::Environment;
+use crate::instances::acquisition::Environment;
 use crate::instances::ranks::PartRoom;
 use crate::instances::rooms::needs_zygote;
 use crate::networks::network::{HostRanks, RankNetwork};
+use crate::resources::account::{Account, Rooms, ZygoteRoom};
 use crate::{InstanceLease, InstanceLimits, Node, Result, Unit, WorkerLease, WorkerSpec};
 
 impl Node {

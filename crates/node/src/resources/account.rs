@@ -14,7 +14,7 @@ use snowmelt_types::{ByteSize, Tenant};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-use crate::pool::Pool;
+use super::pool::Pool;
 use crate::{Error, InstanceLimits, Result, machine_memory};
 
 /// How long the start of an instance waits for room. Most calls end sooner than that, and a caller

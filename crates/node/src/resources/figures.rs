@@ -8,18 +8,6 @@ use snowmelt_api::{LedgerFigures, START_BOUNDS_US, Start, StartFigures, UseFigur
 use snowmelt_ledger::{Amount, Figures, Ledger, Use};
 use snowmelt_types::micros;
 
-use crate::imports::Found;
-
-impl From<Found> for Start {
-    fn from(found: Found) -> Self {
-        match found {
-            Found::All => Self::Zygote,
-            Found::Part => Self::PartialZygote,
-            Found::Nothing => Self::BareZygote,
-        }
-    }
-}
-
 /// Returns the capacity, the reservations and the requests for room of the host.
 pub(crate) fn of_ledger(ledger: &Ledger) -> LedgerFigures {
     let Figures { capacity, reserved, uses, waiting, refused, waited } = ledger.figures();

@@ -10,12 +10,11 @@ use snowmelt_package::Reporter;
 use snowmelt_types::{Digest, ErrorReport, Tenant};
 use snowmelt_wire::SourceCode;
 
-use crate::function_files::Budget;
+use super::interpreters::{Installed, Interpreters};
+use super::programs;
+use crate::files::function_files::Budget;
 use crate::images::{Images, TreePlace};
-use crate::interpreters::{Installed, Interpreters};
-use crate::{
-    CodeStore, Error, FileStore, InstanceLimits, Language, ProgramRequest, Result, Unit, programs,
-};
+use crate::{CodeStore, Error, FileStore, InstanceLimits, Language, ProgramRequest, Result, Unit};
 
 /// The stores, interpreters and images with which units are prepared.
 #[derive(Debug)]

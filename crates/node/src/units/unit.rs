@@ -10,15 +10,16 @@ use std::sync::Arc;
 
 use snowmelt_kernel::lock::Lock;
 use snowmelt_package::{Python, Runtime};
-use snowmelt_sandbox::{Base, Bind, MountedImage, ProcessSettings, Root};
+use snowmelt_sandbox::{Bind, MountedImage, ProcessSettings, Root};
 use snowmelt_types::{Digest, Tenant};
 use snowmelt_udf::SHARED_SETUP;
 
+use super::interpreters::{Installed, Interpreter};
 use crate::Secrets;
-use crate::code::CODE_FILE;
-use crate::function_files::FileTree;
+use crate::files::code::CODE_FILE;
+use crate::files::function_files::FileTree;
+use crate::images;
 use crate::imports::{CodeBinds, Packages, Scope, Set, Source, Want};
-use crate::interpreters::{Installed, Interpreter};
 
 pub(crate) const RUNTIME: &str = "/opt/snowmelt/runtime";
 pub(crate) const PACKAGES: &str = "/opt/snowmelt/packages";
@@ -203,7 +204,7 @@ impl Unit {
 
     /// Returns all images that an instance sees.
     pub(crate) fn images(&self) -> impl Iterator<Item = &MountedImage> {
-        images(&self.root)
+        images::shown_in(&self.root)
     }
 
     /// Makes a unit of code that a program runs.
@@ -229,15 +230,6 @@ impl Unit {
             WarmStart::Program(program) => program.code.clone(),
         }
     }
-}
-
-/// Returns all images that a root shows.
-pub(crate) fn images(root: &Root) -> impl Iterator<Item = &MountedImage> {
-    let base = match &root.base {
-        Base::Image(image) => Some(image),
-        Base::Host | Base::Folder(_) => None,
-    };
-    base.into_iter().chain(root.image_binds.iter().map(|bind| &bind.image))
 }
 
 /// Returns the set that a zygote of this function may see, import and set up. `code` is the digest

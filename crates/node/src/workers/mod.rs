@@ -12,9 +12,9 @@ use std::time::Instant;
 
 use snowmelt_sandbox::Spawner;
 
-use crate::account::Account;
-use crate::count::Count;
-use crate::pool::Pool;
+use crate::resources::account::Account;
+use crate::resources::count::Count;
+use crate::resources::pool::Pool;
 use worker::Worker;
 
 /// The query workers of a node: idle and in use.

@@ -12,8 +12,8 @@ use snowmelt_sandbox::{
 };
 use snowmelt_types::{ByteSize, CpuMillis, Digest, SandboxId};
 
-use crate::limits::QUERY_PROGRAM;
-use crate::log::{LogCollector, PLATFORM_LOG};
+use crate::process::limits::QUERY_PROGRAM;
+use crate::process::log::{LogCollector, PLATFORM_LOG};
 use crate::{Error, Result};
 
 /// The files that name resolution and TLS need; only a worker that reads from S3 or over HTTP gets

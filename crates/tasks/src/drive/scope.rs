@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use snowmelt_node::regular_file;
+use snowmelt_node::files::regular_file;
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::{Failed, FileGrant};
 

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use futures::FutureExt;
-use snowmelt_node::regular_file;
+use snowmelt_node::files::regular_file;
 use snowmelt_rpc::{Token, upgrade};
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::{Failed, FileGrant, Grants, HostOutputs};

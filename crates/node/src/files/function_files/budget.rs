@@ -12,7 +12,7 @@ use snowmelt_kernel::disk::check_room;
 use snowmelt_types::{ByteSize, Tenant};
 
 use super::entries;
-use crate::code::state;
+use crate::files::code::state;
 use crate::{Error, Result};
 
 /// The bytes that a file that arrives takes of the budget at a time, before they are written.
@@ -115,9 +115,9 @@ impl Drop for Arriving {
 
 #[cfg(test)]
 mod tests {
-    use super::super::FileStore;
-    use super::super::receive::digest_of;
     use super::*;
+    use crate::files::function_files::FileStore;
+    use crate::files::function_files::receive::digest_of;
 
     fn store(most: u64) -> (tempfile::TempDir, FileStore) {
         let folder = tempfile::tempdir().unwrap();

@@ -21,7 +21,7 @@ use std::time::{Duration, SystemTime};
 use snowmelt_api::is_file_digest;
 use snowmelt_types::Tenant;
 
-use crate::code::state;
+use super::code::state;
 use crate::{Error, Result};
 
 pub(crate) use budget::Budget;

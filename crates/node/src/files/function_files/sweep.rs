@@ -10,9 +10,11 @@ use std::time::Duration;
 use snowmelt_kernel::lock::{Lock, Share};
 use snowmelt_types::Tenant;
 
-use super::{FileStore, TEMPORARY, UNUSED_KEPT};
+use super::FileStore;
+use super::TEMPORARY;
+use super::UNUSED_KEPT;
 use crate::Result;
-use crate::code::{RemovedFiles, state};
+use crate::files::code::{RemovedFiles, state};
 
 /// The age from which a file or folder that is being made counts as left by a killed process.
 const MAKING_TIMEOUT: Duration = Duration::from_secs(3600);

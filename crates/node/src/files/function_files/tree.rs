@@ -10,8 +10,9 @@ use snowmelt_api::{FileRef, FileRefs, check_files};
 use snowmelt_kernel::lock::{Lock, Share};
 use snowmelt_types::{Digest, SandboxId, Tenant};
 
-use super::{FileStore, TEMPORARY};
-use crate::code::state;
+use super::FileStore;
+use super::TEMPORARY;
+use crate::files::code::state;
 use crate::{Error, Result};
 
 /// A folder of a function's files, which is not removed as long as this value lives.

@@ -12,8 +12,8 @@ use std::time::{Duration, SystemTime};
 use snowmelt_image::block::{BlobSummary, BlobWriter, BlockSize, OciDigest};
 
 use crate::Result;
-use crate::code::state;
-use crate::function_files::{entries, is_older};
+use crate::files::code::state;
+use crate::files::function_files::{entries, is_older};
 
 /// The number of bytes that are read of a file at once.
 const PIECE: usize = 256 << 10;

@@ -24,7 +24,7 @@ use snowmelt_image::read::{BlobReader, Blocks, LocalSource, Retried, RetryPolicy
 use snowmelt_rpc::HostStream;
 use snowmelt_types::Tenant;
 
-use crate::code::state;
+use super::code::state;
 use crate::images::{HeldImage, Images, Sharing};
 use crate::{Error, FileStore, Result, TreePlace, UNUSED_KEPT};
 use blocks::BlockFiles;

@@ -1,7 +1,19 @@
 //! The daemon: a process that mounts images and serves their blocks until its node has ended.
 //!
+//! | part | file |
+//! |---|---|
+//! | requests of the node | here |
+//! | the mounts and the sources of their blocks | `mounts`, `sources` |
+//! | from where it reads each image, and what it serves to other hosts | `sharing` |
+//! | complete images as files that need no daemon | `raw` |
+//!
 //! Invariant: the daemon works in its own mount namespace, which a successor joins; so a mount is
 //! made once for each image and node, and no mount is visible on the host.
+
+mod mounts;
+mod raw;
+pub(super) mod sharing;
+mod sources;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,9 +31,9 @@ use snowmelt_kernel::{mount, packet};
 use snowmelt_types::Report;
 
 use super::message::{Ask, Control, LONGEST, Notice, READY};
-use super::mounts::Mounts;
 use super::peers::Dial;
 use super::stores::Stores;
+use mounts::Mounts;
 
 /// Runs the daemon until its node has ended. Must be called before the process has a second thread.
 pub fn image_daemon_main() -> ExitCode {
@@ -77,7 +89,7 @@ fn run() -> io::Result<()> {
     if mounts.raw.is_some() {
         let (making, telling) = (Arc::clone(&mounts), control.try_clone()?);
         thread::Builder::new().name("image-raw".to_owned()).spawn(move || {
-            super::raw::make(&making, |digest| {
+            raw::make(&making, |digest| {
                 // A node that has ended needs no message.
                 let _ = serde_json::to_vec(&Notice::IsRaw(digest.clone()))
                     .map(|said| packet::send(&telling, &said, &[]));

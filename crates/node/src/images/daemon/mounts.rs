@@ -24,12 +24,12 @@ use snowmelt_image::{Error, Lock, Result};
 use snowmelt_kernel::mount;
 use tokio::runtime::Handle;
 
-use super::locked;
-use super::message::{Here, ImageSpec, ON_RAW_FILES};
-use super::resolve::Origin;
 use super::sharing::Sharing;
 use super::sources::Sources;
-use super::stores::Stores;
+use crate::images::locked;
+use crate::images::message::{Here, ImageSpec, ON_RAW_FILES};
+use crate::images::resolution::Origin;
+use crate::images::stores::Stores;
 
 /// The number of requests under way at a time for blocks that a start is known to touch.
 const AHEAD: usize = 4;

@@ -12,10 +12,10 @@ use snowmelt_image::block::OciDigest;
 use snowmelt_image::read::{BlobReader, LockedFiles};
 use tokio::runtime::{Builder, Runtime};
 
-use super::locked;
-use super::message::ImageSpec;
 use super::mounts::{Mounts, Slot};
-use super::resolve::Origin;
+use crate::images::locked;
+use crate::images::message::ImageSpec;
+use crate::images::resolution::Origin;
 use crate::times::{RAW_FILES_AFTER, RAW_FILES_INTERVAL};
 
 /// The nice value of the thread that makes raw files: it only uses processor time that is idle

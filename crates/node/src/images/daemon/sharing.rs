@@ -16,9 +16,9 @@ use snowmelt_image::{Image, Result};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 
-use super::locked;
-use super::message::{ImageSpec, Place};
-use super::resolve::Origin;
+use crate::images::locked;
+use crate::images::message::{ImageSpec, Place};
+use crate::images::resolution::Origin;
 
 /// The most images whose bytes are reported in one answer.
 const MAX_REPORTED: usize = 300;

@@ -9,10 +9,10 @@ use snowmelt_image::read::{BlockCache, BlockSource, Blocks};
 use snowmelt_image::source::{Access, Layout};
 use snowmelt_image::{Error, Lock, Result};
 
-use super::locked;
-use super::message::ImageSpec;
-use super::resolve::Origin;
-use super::stores::Stores;
+use crate::images::locked;
+use crate::images::message::ImageSpec;
+use crate::images::resolution::Origin;
+use crate::images::stores::Stores;
 
 /// The sources of all images that were read so far.
 pub(super) struct Sources {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::want::Want;
 
 /// The time after which a cold start counts half.
-pub(super) const HALF_LIFE: Duration = Duration::from_secs(300);
+const HALF_LIFE: Duration = Duration::from_secs(300);
 
 /// The most wants that are remembered; the one with the lowest count is forgotten first.
 const MOST: usize = 256;
@@ -77,7 +77,7 @@ mod tests {
     use snowmelt_types::{Digest, Tenant};
 
     use super::*;
-    use crate::imports::want::{Scope, Set};
+    use crate::imports::model::want::{Scope, Set};
 
     fn want(base: &str) -> Want {
         let scope = Scope { tenant: Tenant::default(), base: Digest::of(base) };

@@ -11,8 +11,8 @@ use snowmelt_types::{Digest, Tenant};
 
 use super::label::Contents;
 use crate::images::{Found, TreePlace, find_image};
-use crate::interpreters::Interpreter;
-use crate::preparation::Preparation;
+use crate::units::interpreters::Interpreter;
+use crate::units::preparation::Preparation;
 use crate::{Error, Result, Unit};
 
 /// A code package as a deployment found it, pinned to one manifest.

@@ -15,8 +15,8 @@ use snowmelt_wire::SourceCode;
 
 use super::label::{Contents, LABEL};
 use crate::images::{Found, has_registry};
-use crate::interpreters::Installed;
-use crate::preparation::Preparation;
+use crate::units::interpreters::Installed;
+use crate::units::preparation::Preparation;
 use crate::{Error, Result};
 
 /// The most layers of wheels, because the manifest of an image has to fit into one packet. A

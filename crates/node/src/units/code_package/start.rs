@@ -13,7 +13,7 @@ use snowmelt_types::{Digest, Tenant};
 use super::Opened;
 use crate::Unit;
 use crate::imports::{CodeBinds, Packages, Scope, Source, Want};
-use crate::unit::{
+use crate::units::unit::{
     CODE, Forked, Own, PACKAGES, RUNTIME, RUNTIME_MODULES, WarmStart, base, base_digest, digest,
     set,
 };
@@ -70,7 +70,7 @@ mod tests {
     use snowmelt_sandbox::MountedImage;
 
     use super::*;
-    use crate::code_package::label::{Contents, MadeFor, PackedWheel};
+    use crate::units::code_package::label::{Contents, MadeFor, PackedWheel};
 
     fn opened_at(socket: &str, image: &str, layers: &[&str], python: &Python) -> Opened {
         let opened = opened(image, layers, python);

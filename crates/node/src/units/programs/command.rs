@@ -6,10 +6,11 @@ use std::path::Path;
 
 use snowmelt_sandbox::{Bind, Root};
 
-use super::find::{Inside, PATH, shown};
-use super::{process, shipped};
-use crate::code::CODE_FILE;
-use crate::unit::{PROGRAM_CODE, PROGRAM_RUNTIME, bind};
+use super::process;
+use super::runtimes;
+use super::search::{Inside, PATH, shown};
+use crate::files::code::CODE_FILE;
+use crate::units::unit::{PROGRAM_CODE, PROGRAM_RUNTIME, bind};
 use crate::{Error, InstanceLimits, Program, Result};
 
 /// The heap of a Java instance, in percent of its memory; the rest is for the machine's own code,
@@ -73,7 +74,7 @@ pub(super) fn node(inside: &Inside, runtimes: &Path, limits: &InstanceLimits) ->
         format!("{PROGRAM_RUNTIME}/serve.mjs"),
         module,
     ]);
-    parts.binds.push(bind(&shipped::node(runtimes)?, PROGRAM_RUNTIME));
+    parts.binds.push(bind(&runtimes::node(runtimes)?, PROGRAM_RUNTIME));
     Ok(parts)
 }
 
@@ -112,7 +113,7 @@ pub(super) fn java(
         class,
     ];
     let mut parts = Parts::new(command.map(str::to_owned).to_vec());
-    parts.binds.push(bind(&shipped::java(runtimes)?, PROGRAM_RUNTIME));
+    parts.binds.push(bind(&runtimes::java(runtimes)?, PROGRAM_RUNTIME));
     parts.binds.extend(java_configuration(inside, &java));
     Ok(parts)
 }

@@ -6,9 +6,9 @@
 //! parts of a program are reported by name before anything is started.
 
 mod command;
-mod find;
 mod process;
-mod shipped;
+mod runtimes;
+mod search;
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ use snowmelt_image::RunConfig;
 
 use crate::images::Mounted;
 use crate::{InstanceLimits, Program, Result};
-use find::Inside;
+use search::Inside;
 
 /// The program that is to run a function's files, as the user names it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -15,7 +15,8 @@ use rustix::io::Errno;
 use snowmelt_image::RunConfig;
 use snowmelt_sandbox::ProcessSettings;
 
-use crate::{Error, Result, regular_file};
+use crate::files::regular_file;
+use crate::{Error, Result};
 
 /// The prefix of the environment variables that only the platform sets.
 const OURS: &str = "SNOWMELT_";

@@ -11,18 +11,18 @@ use std::process::{Command, Stdio};
 use snowmelt_kernel::process::end_with_thread;
 use snowmelt_types::Digest;
 
-use crate::code::state;
+use crate::files::code::state;
 use crate::{Error, Result};
 
 type Files = [(&'static str, &'static str)];
 
-const NODE: &Files = &[("serve.mjs", include_str!("../../../../runtimes/node/serve.mjs"))];
+const NODE: &Files = &[("serve.mjs", include_str!("../../../../../runtimes/node/serve.mjs"))];
 
 const JAVA: &Files = &[
-    ("Serve.java", include_str!("../../../../runtimes/java/snowmelt/Serve.java")),
-    ("Handler.java", include_str!("../../../../runtimes/java/snowmelt/Handler.java")),
-    ("Failure.java", include_str!("../../../../runtimes/java/snowmelt/Failure.java")),
-    ("Json.java", include_str!("../../../../runtimes/java/snowmelt/Json.java")),
+    ("Serve.java", include_str!("../../../../../runtimes/java/snowmelt/Serve.java")),
+    ("Handler.java", include_str!("../../../../../runtimes/java/snowmelt/Handler.java")),
+    ("Failure.java", include_str!("../../../../../runtimes/java/snowmelt/Failure.java")),
+    ("Json.java", include_str!("../../../../../runtimes/java/snowmelt/Json.java")),
 ];
 
 /// The oldest release of Java that has unix sockets and the language features of the runtime.

@@ -12,8 +12,9 @@ use rustix::io::Errno;
 use snowmelt_image::RunConfig;
 use snowmelt_sandbox::{Base, ProcessSettings};
 
-use super::{InImage, process};
-use crate::unit::PROGRAM_CODE;
+use super::InImage;
+use super::process;
+use crate::units::unit::PROGRAM_CODE;
 use crate::{Error, InstanceLimits, Result};
 
 /// The search path of commands, unless the environment of function or image has a `PATH`.
