@@ -206,11 +206,11 @@ impl AsyncCalls {
             Ok(None) => return Tried::Done,
             Err(error) => return Tried::Again(Box::new(error)),
         };
-        let slot = match self.functions.acquire(&live).await {
+        let slot = match self.functions.caller().acquire(&live).await {
             Err(error) if error.retryable => return Tried::Again(Box::new(error)),
             acquired => Slot::Acquired(Box::new(acquired)),
         };
-        let ended = self.functions.run(&live, record.invocation, record.event, slot).await;
+        let ended = self.functions.caller().run(&live, record.invocation, record.event, slot).await;
         match &ended.error {
             Some(error) if error.retryable => Tried::Again(Box::new(error.clone())),
             // The failure may be caused by the end of the platform.

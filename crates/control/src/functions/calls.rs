@@ -1,31 +1,97 @@
-//! Runs a call: finds a slot of the function, a host and an instance there, and takes the answer.
+//! The run of a call: a slot of the function, a host and an instance there, and the answer.
+//!
+//! Invariant: a call that began is counted once, and its output is kept, however it ends.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
-use snowmelt_api::{Answer, Invocation, LogEntry};
-use snowmelt_node::{CallEnd, InstanceLease, LogText};
-use snowmelt_rpc::trace::SPANS;
+use snowmelt_api::{Answer, CallFigures, Invocation, InvocationState, LogEntry};
+use snowmelt_node::{CallEnd, InstanceLease, LogText, Node};
+use snowmelt_rpc::trace::{self, SPANS};
 use snowmelt_tasks::agent::api::{FunctionCall, FunctionEnd};
-use snowmelt_types::{ByteSize, Code, ErrorReport, FunctionName};
+use snowmelt_types::{ByteSize, Code, ErrorReport, FunctionName, micros};
 use snowmelt_wire::Call;
+use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
-use super::Functions;
 use super::cold_start;
+use super::failed;
 use super::preparation::Live;
 use super::slot::Slot;
-use crate::cluster::placements::{Acquired, Placed, Ran, is_unanswered};
+use crate::cluster::placements::{Acquired, Placed, Placements, Ran, is_unanswered};
+use crate::metrics::calls::{Calls, Counted};
+use crate::metrics::durations::Durations;
 use crate::progress::output;
+use crate::state::logs::Logs;
 
-impl Functions {
-    /// Waits for a host, and on control's own host also for an instance.
-    pub(crate) async fn acquire(&self, live: &Live) -> Result<Acquired, ErrorReport> {
-        self.placements().acquire(live.callee()).await
+/// The caller of functions: finds a host and an instance for each call, counts the call, and keeps
+/// what it prints.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    node: Node,
+    placements: Placements,
+    logs: Logs,
+    calls: Arc<Calls>,
+}
+
+impl Caller {
+    pub fn new(node: Node, placements: Placements, logs: Logs) -> Self {
+        Self { node, placements, logs, calls: Arc::default() }
     }
 
-    pub(super) async fn call(
+    /// Returns how many calls run, and how many have ended in which way.
+    pub fn figures(&self) -> CallFigures {
+        self.calls.figures()
+    }
+
+    /// Returns the durations of calls.
+    pub fn durations(&self) -> &Durations {
+        self.calls.durations()
+    }
+
+    /// Runs a call, on a slot that it has or on one that it waits for.
+    pub(crate) async fn run(
+        &self,
+        live: &Live,
+        mut invocation: Invocation,
+        event: Box<RawValue>,
+        slot: Slot,
+    ) -> Invocation {
+        let begun = Instant::now();
+        let record = &live.record;
+        let counted = Counted::begin(&self.calls, &record.tenant, &record.spec);
+        let span = tracing::debug_span!(
+            target: SPANS,
+            "function.invoke",
+            faas.name = live.record.spec.name.as_str(),
+            faas.invocation_id = invocation.id.as_str(),
+            faas.coldstart = Empty,
+            "error.type" = Empty,
+            otel.status_code = Empty,
+        );
+        let called = self.call(live, &mut invocation, event, slot).instrument(span.clone()).await;
+        counted.ended(&called);
+        match called {
+            Ok(result) => {
+                invocation.state = InvocationState::Succeeded;
+                invocation.result = Some(result);
+            }
+            Err(error) => {
+                trace::failed(&span, &error);
+                invocation = failed(invocation, error);
+            }
+        }
+        invocation.wall_us = Some(micros(begun.elapsed()));
+        invocation
+    }
+
+    /// Waits for a host, and on control's own host also for an instance.
+    pub(crate) async fn acquire(&self, live: &Live) -> Result<Acquired, ErrorReport> {
+        self.placements.acquire(live.callee()).await
+    }
+
+    async fn call(
         &self,
         live: &Live,
         invocation: &mut Invocation,
@@ -53,7 +119,7 @@ impl Functions {
                 }
                 Acquired::There(mut placed) => {
                     let host = Arc::clone(&placed.host);
-                    let called = self.placements().call(&host, live.callee(), &call).await;
+                    let called = self.placements.call(&host, live.callee(), &call).await;
                     if called.as_ref().is_err_and(is_unanswered) {
                         placed.has_one_less();
                     }
@@ -64,7 +130,7 @@ impl Functions {
                             return self.ended_there(live, invocation, end);
                         }
                         Ran::Not { error, failed } => {
-                            let again = self.placements().acquire_again(
+                            let again = self.placements.acquire_again(
                                 live.callee(),
                                 placed,
                                 (error, failed),
@@ -88,7 +154,7 @@ impl Functions {
         Span::current().record("faas.coldstart", lease.cold);
         invocation.cold = lease.cold;
         if lease.cold {
-            let start = cold_start::started_here(&self.inner.node, live);
+            let start = cold_start::started_here(&self.node, live);
             invocation.cold_because = Some(cold_start::reason(live, start));
         }
         if !placed.is_alone() {
@@ -98,7 +164,7 @@ impl Functions {
         let call = Call { invocation: call.invocation.as_str().to_owned(), event: call.event };
         let CallEnd { answer, log, instance_ended } = lease.run(&live.load, &call, limit).await;
         if !placed.is_alone() {
-            placed.has_instances(self.placements().instances_here(live.callee()));
+            placed.has_instances(self.placements.instances_here(live.callee()));
         }
         self.keep_log(live, invocation, log);
         answer.inspect_err(|error| {
@@ -147,7 +213,7 @@ impl Functions {
             text: log.text,
             dropped_bytes: log.dropped_bytes,
         };
-        self.inner.logs.keep(&live.record.id(), &entry);
+        self.logs.keep(&live.record.id(), &entry);
     }
 }
 

@@ -5,7 +5,7 @@
 //!
 //! | part | file |
 //! |---|---|
-//! | checks of a specification, and a function that is ready to be called | `options`, `declarations`, `preparation` |
+//! | a specification that is checked, and a function that can be called | `options`, `declarations`, `preparation` |
 //! | deployment, in turns for each name | `deployment`, `turns`, `wheels` |
 //! | what is deployed, and the logs of invocations | `catalog` |
 //! | a call, and why an instance was started for it | `calls`, `slot`, `cold_start` |
@@ -25,26 +25,21 @@ mod wheels;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
-use serde_json::value::RawValue;
 use snowmelt_api::{BatchRequest, CallFigures, Invocation, InvocationState, InvokeRequest};
 use snowmelt_node::{InstanceLease, Node};
-use snowmelt_rpc::trace::{self, SPANS};
-use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId, Report, micros};
+use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId, Report};
 use tokio::sync::SemaphorePermit;
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument;
-use tracing::field::Empty;
 
 use crate::access::secrets::SecretSources;
 use crate::cluster::placements::{Acquired, Placements};
-use crate::metrics::calls::{Calls, Counted};
 use crate::metrics::durations::Durations;
 use crate::now_ms;
 use crate::state::analysis_cache::AnalysisCache;
 use crate::state::logs::Logs;
 use crate::state::records::{FunctionId, FunctionRecord, Records};
+use calls::Caller;
 use preparation::Live;
 pub(crate) use slot::Slot;
 use turns::InTurn;
@@ -62,7 +57,7 @@ pub(crate) struct Inner {
     analysis: AnalysisCache,
     records: Records,
     logs: Logs,
-    calls: Arc<Calls>,
+    caller: Caller,
     /// Cancelled when the server is about to end: no further call is begun then.
     stopping: CancellationToken,
     in_turn: InTurn,
@@ -82,12 +77,13 @@ impl Functions {
         placements: Placements,
         secrets: SecretSources,
     ) -> Self {
+        let caller = Caller::new(node.clone(), placements.clone(), logs.clone());
         let inner = Inner {
             node,
             analysis,
             records,
             logs,
-            calls: Arc::default(),
+            caller,
             stopping: CancellationToken::new(),
             in_turn: InTurn::default(),
             live: Mutex::default(),
@@ -129,7 +125,7 @@ impl Functions {
     ) -> Result<Invocation, ErrorReport> {
         self.refuse_if_stopping()?;
         let live = self.find(id).await?;
-        Ok(self.run(&live, accepted(&id.name), request.event, Slot::Wanted).await)
+        Ok(self.caller().run(&live, accepted(&id.name), request.event, Slot::Wanted).await)
     }
 
     /// Calls a function with many events concurrently, and waits for all answers. Missing instances
@@ -155,7 +151,7 @@ impl Functions {
                 async {
                     let (permit, slot) = slot.unzip();
                     let slot = slot.unwrap_or(Slot::Wanted);
-                    let ended = self.run(&live, accepted(&id.name), event, slot).await;
+                    let ended = self.caller().run(&live, accepted(&id.name), event, slot).await;
                     drop(permit);
                     ended
                 }
@@ -208,50 +204,19 @@ impl Functions {
         &self.inner.records
     }
 
+    /// Returns what runs the calls of the functions.
+    pub(crate) fn caller(&self) -> &Caller {
+        &self.inner.caller
+    }
+
     /// Returns how many calls run, and how many have ended in which way.
     pub fn calls(&self) -> CallFigures {
-        self.inner.calls.figures()
+        self.caller().figures()
     }
 
     /// Returns the durations of calls.
     pub fn durations(&self) -> &Durations {
-        self.inner.calls.durations()
-    }
-
-    /// Runs a call, on a slot that it has or on one that it waits for.
-    pub(crate) async fn run(
-        &self,
-        live: &Live,
-        mut invocation: Invocation,
-        event: Box<RawValue>,
-        slot: Slot,
-    ) -> Invocation {
-        let begun = Instant::now();
-        let record = &live.record;
-        let counted = Counted::begin(&self.inner.calls, &record.tenant, &record.spec);
-        let span = tracing::debug_span!(
-            target: SPANS,
-            "function.invoke",
-            faas.name = live.record.spec.name.as_str(),
-            faas.invocation_id = invocation.id.as_str(),
-            faas.coldstart = Empty,
-            "error.type" = Empty,
-            otel.status_code = Empty,
-        );
-        let called = self.call(live, &mut invocation, event, slot).instrument(span.clone()).await;
-        counted.ended(&called);
-        match called {
-            Ok(result) => {
-                invocation.state = InvocationState::Succeeded;
-                invocation.result = Some(result);
-            }
-            Err(error) => {
-                trace::failed(&span, &error);
-                invocation = failed(invocation, error);
-            }
-        }
-        invocation.wall_us = Some(micros(begun.elapsed()));
-        invocation
+        self.caller().durations()
     }
 
     pub(crate) async fn find(&self, id: &FunctionId) -> Result<Arc<Live>, ErrorReport> {

@@ -7,7 +7,7 @@ mod health;
 mod hosts;
 pub(crate) mod images;
 mod leases;
-pub(crate) mod remote;
+pub(crate) mod remote_clients;
 mod udfs;
 
 use std::sync::Arc;

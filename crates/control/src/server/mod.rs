@@ -333,6 +333,6 @@ async fn serve_others(
     ending: &Ending,
 ) -> Result<(), ErrorReport> {
     let Some((listener, Remote { certificate, tokens, .. })) = remote else { return Ok(()) };
-    let router = gateway::remote::router(Arc::clone(platform), tokens);
-    gateway::remote::serve(listener, certificate, router, ending.clone()).await
+    let router = gateway::remote_clients::router(Arc::clone(platform), tokens);
+    gateway::remote_clients::serve(listener, certificate, router, ending.clone()).await
 }

@@ -12,11 +12,11 @@ mod clock;
 mod drains;
 #[cfg(test)]
 pub(crate) mod fake;
+mod http;
 pub(crate) mod listener;
 mod peers;
 mod presence;
 mod priority;
-mod remote;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -31,8 +31,8 @@ use snowmelt_types::{Code, ErrorReport, HostName};
 pub(crate) use agent::{AnswerRoom, HostApi, NotCalled};
 use clock::Clock;
 use drains::Drained;
+pub use http::Remote;
 pub(crate) use priority::in_time;
-pub use remote::Remote;
 
 /// How often a host reports.
 pub const BEAT: Duration = Duration::from_secs(1);

@@ -70,7 +70,7 @@ fn a_client_that_is_gone_does_not_wait_for_room() {
         let (leases, placements) = (leases(&functions), functions.placements());
         let live = functions.find(&id).await.unwrap();
         let mut taken = Vec::new();
-        while let Some(acquired) = functions.acquire(&live).now_or_never() {
+        while let Some(acquired) = functions.caller().acquire(&live).now_or_never() {
             taken.push(acquired.unwrap());
         }
         assert!(!taken.is_empty());
@@ -92,7 +92,7 @@ fn a_client_that_is_gone_does_not_wait_for_room() {
         until("nobody waits", async || placements.waiting() == 0).await;
         // The host has room for one, and nothing was taken for them.
         drop(taken.pop());
-        let again = functions.acquire(&live).now_or_never();
+        let again = functions.caller().acquire(&live).now_or_never();
         assert!(again.is_some_and(|acquired| acquired.is_ok()));
         over.cancel();
     });
