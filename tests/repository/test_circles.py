@@ -31,15 +31,6 @@ ALLOWED: dict[str, dict[str, str]] = {
 
 # Circles of rooms of today. An entry names all rooms of a circle and is removed with it.
 ROOMS: dict[str, list[str]] = {
-    "control": [
-        "accepted bursts cold functions gateway hosts images leases live placements platform pool"
-        " prune queries sent_files server trees udfs",
-        "backups records",
-    ],
-    "node": [
-        "account figures images imports instances networks node preparation programs shared_files"
-        " unit workers",
-    ],
     "query": ["codec cost dispatch driver exchange faster fault plan read scan worker"],
 }
 
