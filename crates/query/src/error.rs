@@ -3,8 +3,7 @@
 use datafusion::error::DataFusionError;
 use snowmelt_types::{ByteSize, Code, ErrorReport, Report};
 
-use crate::fault;
-use crate::scan::{changed, s3_error};
+use crate::fault::{self, changed, s3};
 
 /// A failure of a query. Every variant has an error code and a hint for the user.
 #[derive(Debug, thiserror::Error)]
@@ -169,10 +168,10 @@ impl Report for Error {
             Self::SchemasDiffer { .. } => new(Code::FILE_CORRUPT)
                 .hint("query these files separately, and combine them with CAST and UNION ALL"),
             Self::Storage { location, source, anonymous } => {
-                s3_error::report(source, &format!("`{location}`"), *anonymous)
+                s3::report(source, &format!("`{location}`"), *anonymous)
             }
             Self::Upload { location, source, anonymous } => {
-                s3_error::report_write(source, &format!("`{location}`"), *anonymous)
+                s3::report_write(source, &format!("`{location}`"), *anonymous)
             }
             Self::S3Setting { .. } => new(Code::S3_SETTING)
                 .hint("only the AWS_* variables of the client's environment are used"),

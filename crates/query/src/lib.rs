@@ -21,6 +21,7 @@
 
 mod checked;
 mod codec;
+mod context;
 mod cost;
 mod cpu;
 mod dispatch;
@@ -30,10 +31,14 @@ mod everyday;
 mod exchange;
 mod faster;
 mod fault;
+mod operator_text;
+mod panics;
+mod paths;
 mod plan;
 mod read;
 mod scan;
 mod sort_keys;
+mod tree;
 mod udf;
 pub mod worker;
 

@@ -5,7 +5,7 @@
 //! first of this kind is asked for, and the functions of most queries are made without the others.
 //!
 //! Invariant: a name stands for the same function as in a session that plans
-//! ([`crate::plan`]), where a function that is registered later replaces an earlier one.
+//! (`plan`), where a function that is registered later replaces an earlier one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, OnceLock};

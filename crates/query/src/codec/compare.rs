@@ -19,7 +19,7 @@ use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan, ExecutionPlanProperties};
 
-use crate::plan::file_scan;
+use crate::tree::file_scan;
 
 /// A scan's hints about the order in which it reads, for a sort above it that stays in the plan.
 const HINTS: [&str; 2] = ["sort_order_for_reorder=[", "reverse_row_groups=true"];

@@ -8,6 +8,7 @@
 mod builtin;
 mod compare;
 mod exchange;
+mod nullable;
 
 use std::sync::Arc;
 
@@ -32,9 +33,11 @@ use object_store::memory::InMemory;
 use snowmelt_wire::Signature;
 
 use self::builtin::BUILTIN;
+pub(crate) use self::nullable::{KeepNullable, Nullable};
+use crate::context::execution_context;
 use crate::exchange::ExchangeReadExec;
 use crate::fault;
-use crate::plan::{Nullable, execution_context, file_scan};
+use crate::tree::file_scan;
 use crate::udf::{RemoteAggregate, RemoteUdf, UdfPool};
 
 /// Encodes a plan. An error names the property that the encoding would lose.

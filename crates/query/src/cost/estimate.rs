@@ -14,8 +14,9 @@ use super::scan::{Filled, Scan};
 use super::work::Work;
 use crate::Result;
 use crate::driver::PlannedTask;
-use crate::plan::{Cut, Division, Outputs, Stage, tasks, visit_scans};
+use crate::plan::{Cut, Division, Outputs, Stage, tasks};
 use crate::scan::S3Settings;
+use crate::tree::visit_scans;
 
 /// Processor seconds of a task besides its rows: to decode its plan and to open its files.
 const TASK_CPU_SECONDS: f64 = 0.0037;

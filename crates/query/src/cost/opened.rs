@@ -8,8 +8,7 @@ use parquet::file::metadata::ParquetMetaData;
 use snowmelt_wire::{ObjectFooter, S3Access};
 
 use super::reads::Reads;
-use crate::plan::Footer;
-use crate::scan::{decode_sent, is_http};
+use crate::scan::{Footer, decode_sent, is_http};
 
 /// The files that a task has opened.
 pub(super) struct Opened<'t> {

@@ -27,8 +27,8 @@ use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMeta
 
 use super::opened::Opened;
 use super::reads::Reads;
-use crate::plan::{Footer, read_bytes_of};
-use crate::scan::{LeftGroups, Pruning, Requests};
+use crate::plan::read_bytes_of;
+use crate::scan::{Footer, LeftGroups, Pruning, Requests};
 
 /// Bytes of a Bloom filter's header, which tells its length.
 const BLOOM_HEADER: u64 = 20;
@@ -203,8 +203,10 @@ mod tests {
     use snowmelt_wire::{ObjectFooter, S3Access};
 
     use super::*;
-    use crate::plan::{execution_config, read_footer};
-    use crate::scan::{Counters, CountingStore, Footers, StoreFooters, with_own_parquet_reader};
+    use crate::context::execution_config;
+    use crate::scan::{
+        Counters, CountingStore, Footers, StoreFooters, read_footer, with_own_parquet_reader,
+    };
 
     const ROWS: i64 = 200_000;
 

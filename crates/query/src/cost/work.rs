@@ -21,7 +21,8 @@ use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use crate::exchange::ExchangeReadExec;
-use crate::plan::{Size, address, file_scan, is_partition_wise, size};
+use crate::plan::{Size, size};
+use crate::tree::{address, file_scan, is_partition_wise};
 
 /// A class of work that an operator does for each row, value or byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

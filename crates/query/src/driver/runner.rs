@@ -72,7 +72,7 @@ impl PlannedTask {
             files: self.files.clone(),
             udfs: self.udfs.clone(),
             s3: self.s3.clone(),
-            batch_rows: (crate::plan::BATCH_ROWS as u32 >> self.batch_halvings).max(1),
+            batch_rows: (crate::context::BATCH_ROWS as u32 >> self.batch_halvings).max(1),
             reads: self.reads.clone(),
             output: self.output,
             twin: self.twin,

@@ -8,7 +8,8 @@ use snowmelt_api::{LargestPartition, StageProfile};
 
 use super::records::{Finished, Records};
 use crate::exchange::{Reach, output_split};
-use crate::plan::{self, Stage, count, visit_scans};
+use crate::plan::{self, Stage};
+use crate::tree::{count, visit_scans};
 
 /// A profile for each stage.
 pub(super) fn stage_profiles(stages: &[Stage], records: &Records) -> Vec<StageProfile> {

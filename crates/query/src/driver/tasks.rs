@@ -19,7 +19,8 @@ use super::queue::Spool;
 use super::records::Finished;
 use super::{PlannedTask, TaskError, TaskResult, TaskRunner};
 use crate::exchange::output_split;
-use crate::plan::{Stage, count};
+use crate::plan::Stage;
+use crate::tree::count;
 use crate::{Error, Result};
 
 /// The state that all tasks of a query share.

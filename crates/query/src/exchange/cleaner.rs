@@ -14,7 +14,8 @@ use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
 use snowmelt_wire::{EXCHANGES, ExchangeOptions, ObjectsAt, bucket_and_key};
 
-use crate::scan::{S3Settings, object_path, with_retries};
+use crate::paths::object_path;
+use crate::scan::{S3Settings, with_retries};
 use crate::{Error, Result};
 
 /// How long a query may use its objects. Longer than any query should run, because a running one

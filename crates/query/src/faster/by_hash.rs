@@ -13,7 +13,7 @@ use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
 use futures::{StreamExt, stream};
 
 use super::Batches;
-use crate::plan::with_children;
+use crate::tree::with_children;
 
 /// The aggregations that have started, for their metrics.
 #[derive(Debug, Default)]

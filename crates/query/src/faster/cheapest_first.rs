@@ -30,7 +30,7 @@ use futures::stream;
 
 use super::conditions::Conditions;
 use super::measured::Rows;
-use crate::plan::with_children;
+use crate::tree::with_children;
 use crate::udf;
 
 /// Replaces the filters with calls for which an order is to be chosen.

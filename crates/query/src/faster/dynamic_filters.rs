@@ -20,7 +20,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
 
 use super::row_filter::{RowFilter, RowFilterExec};
-use crate::plan::file_scan;
+use crate::tree::file_scan;
 use crate::udf;
 
 /// The input of a hash join that its dynamic filter applies to.
@@ -142,7 +142,7 @@ mod tests {
 
     use super::*;
     use crate::codec;
-    use crate::plan::execution_config;
+    use crate::context::execution_config;
     use crate::udf::UdfPool;
 
     /// `fact` has 20,000 rows; `mid` (1,000) and `few` (10) have its keys. All have nulls.

@@ -23,6 +23,7 @@ mod row_filter;
 mod row_number;
 mod short_keys;
 mod sort;
+mod sort_merge;
 mod spilled_sort;
 mod table_calls;
 mod whole_windows;
@@ -43,10 +44,11 @@ pub(crate) use calls_together::calls_together;
 pub(crate) use cheapest_first::orders_calls;
 pub(crate) use dynamic_filters::apply_dynamic_filters;
 use in_place::{InPlace, Way};
-pub(crate) use not_in::not_in;
+use not_in::not_in;
 pub(crate) use read_ahead::{decode_on_second_thread, read_ahead_of_calls};
-pub(crate) use sort::sorts_many;
-pub(crate) use whole_windows::aggregates_whole_partitions;
+use sort::sorts_many;
+pub(crate) use sort_merge::{can_sort_merge, may_spill, spills_sooner, with_sort_merge_joins};
+use whole_windows::aggregates_whole_partitions;
 
 /// The output of an operator.
 type Batches = BoxStream<'static, Result<RecordBatch>>;

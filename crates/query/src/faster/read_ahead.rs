@@ -23,7 +23,7 @@ use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
 use futures::stream::{self, StreamExt, TryStreamExt};
 
 use super::in_place::{InPlace, Way};
-use crate::plan::with_children;
+use crate::tree::with_children;
 use crate::udf;
 
 /// Batches that are read before the operator asks for them. One hides the time of the scan, a second

@@ -13,7 +13,8 @@ use snowmelt_files::{
 
 use super::LocalFiles;
 use super::location::{Located, Source};
-use crate::scan::{S3Settings, object_path, with_retries};
+use crate::paths::object_path;
+use crate::scan::{S3Settings, with_retries};
 use crate::{Error, Result};
 
 /// Finds the objects of `rest`, a bucket and a key. `known` keeps footers between queries.

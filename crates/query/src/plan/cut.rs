@@ -31,16 +31,15 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitio
 use snowmelt_wire::ExchangeOptions;
 
 use super::cut_points::{CutPoints, Part};
-use super::leaves::{count, file_scan, is_partition_wise};
 use super::sendable::Sendable;
 use super::shared_exec::SharedExec;
 use super::small;
 use super::sorts::large_merge;
-use super::tree::with_children;
 use crate::driver::{ResultExec, ResultQueue};
 use crate::exchange::{
     Exchange, ExchangeReadExec, Facts, Level, Medium, levels, objects_at, output_split,
 };
+use crate::tree::{count, file_scan, is_partition_wise, with_children};
 use crate::{Error, Result, codec};
 
 /// A plan in stages.

@@ -12,9 +12,9 @@ use datafusion::error::Result;
 use datafusion::physical_plan::ExecutionPlan;
 
 use super::shared_exec::SharedExec;
-use super::tree::{address, with_children};
 use super::volatile::may_differ;
 use crate::codec;
+use crate::tree::{address, with_children};
 
 type Plan = Arc<dyn ExecutionPlan>;
 

@@ -4,12 +4,12 @@ use snowmelt_wire::OutputPartition;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::cut::Stage;
-use super::leaves;
 use super::likely_tasks::scan_bytes;
 use super::outputs::Outputs;
 use super::stage_reads::{is_known, read_whole};
-use super::tree::address;
 use crate::exchange::ExchangeReadExec;
+use crate::tree;
+use crate::tree::address;
 
 /// How a stage is divided.
 #[derive(Clone, Copy, Debug)]
@@ -30,10 +30,10 @@ pub(super) fn most_tasks(stage: &Stage, outputs: &Outputs, division: Division, c
         return most;
     }
     let (mut scans, mut scanned, mut exchanged) = (false, 0, BTreeMap::new());
-    let all: Vec<u32> = (0..leaves::count(stage.body()) as u32).collect();
+    let all: Vec<u32> = (0..tree::count(stage.body()) as u32).collect();
     let by_each = scanned_by_each(stage, &all);
-    leaves::visit(stage.body(), &all, &mut |leaf, _| {
-        if let Some(scan) = leaves::file_scan(leaf).filter(|_| !by_each.contains(&address(leaf))) {
+    tree::visit(stage.body(), &all, &mut |leaf, _| {
+        if let Some(scan) = tree::file_scan(leaf).filter(|_| !by_each.contains(&address(leaf))) {
             scans = true;
             scanned += scan_bytes(leaf, scan);
         }
@@ -61,8 +61,8 @@ fn scanned_by_each(stage: &Stage, partitions: &[u32]) -> BTreeSet<usize> {
     let [first, .., last] = *partitions else { return BTreeSet::new() };
     let of = |partition| {
         let mut found = BTreeSet::new();
-        leaves::visit(stage.body(), &[partition], &mut |leaf, groups| {
-            let scan = leaves::file_scan(leaf);
+        tree::visit(stage.body(), &[partition], &mut |leaf, groups| {
+            let scan = tree::file_scan(leaf);
             if scan.is_some_and(|scan| scan.file_groups.len() == groups.len()) {
                 found.insert(address(leaf));
             }

@@ -15,7 +15,8 @@ use super::LocalFiles;
 use super::files::display_name;
 use super::hive::FolderColumns;
 use super::location::locate_all;
-use crate::scan::{S3Settings, shown};
+use crate::paths::shown;
+use crate::scan::S3Settings;
 use crate::{Error, Result};
 
 /// The column of `glob`, as in DuckDB.

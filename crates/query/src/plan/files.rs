@@ -16,11 +16,11 @@ use parquet::basic::Type;
 use parquet::file::metadata::ParquetMetaData;
 use snowmelt_wire::FileGrant;
 
-use super::footer;
-use super::info::Footer;
 use super::location::{Located, Source};
 use super::unify::unify;
-use crate::scan::{GrantedFiles, file_path, shown};
+use crate::panics::catch_panic;
+use crate::paths::{file_path, shown};
+use crate::scan::{Footer, GrantedFiles};
 use crate::{Error, Result, fault};
 
 /// The unit of INT96, the oldest form of timestamps.
@@ -48,7 +48,7 @@ pub(super) fn tabulate(
     let (schema, own) = merged_schema(located, &footers, location)?;
     let file = |((meta, footer), own): ((ObjectMeta, Footer), Schema)| {
         let corrupt = |why| Error::FileCorrupt { file: display_name(located, &meta), why };
-        let read = footer::catch_panic(|| statistics(&footer.metadata, &schema, &own));
+        let read = catch_panic(|| statistics(&footer.metadata, &schema, &own));
         let (statistics, as_table) =
             read.map_err(corrupt)?.map_err(|error| corrupt(fault::root_message(&error)))?;
         Ok(TableFile { meta, footer, statistics: Arc::new(statistics), as_table })
@@ -89,9 +89,8 @@ fn merged_schema(
     let mut schemas = Vec::with_capacity(footers.len());
     for (meta, footer) in footers {
         let file = footer.metadata.file_metadata();
-        let read = footer::catch_panic(|| {
-            parquet_to_arrow_schema(file.schema_descr(), file.key_value_metadata())
-        });
+        let read =
+            catch_panic(|| parquet_to_arrow_schema(file.schema_descr(), file.key_value_metadata()));
         let schema = read.and_then(|schema| schema.map_err(|error| error.to_string()));
         let schema = schema.map_err(|why| corrupt(meta, why))?;
         schemas.push(without_metadata(&schema));

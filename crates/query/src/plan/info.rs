@@ -1,9 +1,6 @@
 //! Information about a table besides its columns: for the profile, and for progress.
 
-use std::sync::Arc;
-
 use datafusion::datasource::listing::PartitionedFile;
-use parquet::file::metadata::ParquetMetaData;
 
 /// Information about a table for the profile.
 #[derive(Clone, Debug)]
@@ -21,15 +18,6 @@ pub(crate) struct TableInfo {
 /// progress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReadBytes(pub(crate) u64);
-
-/// The footer of a file. Stored with each part of the file, to estimate its cost and to send it to
-/// the part's worker.
-#[derive(Clone, Debug)]
-pub(crate) struct Footer {
-    pub(crate) metadata: Arc<ParquetMetaData>,
-    /// Bytes of the footer at the end of the file, including its length and the magic number.
-    pub(crate) length: u64,
-}
 
 /// Bytes of a part of a file that a query reads: an upper bound where the columns are unknown.
 pub(crate) fn read_bytes(part: &PartitionedFile) -> u64 {

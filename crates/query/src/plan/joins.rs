@@ -16,7 +16,7 @@ use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, PartitionMode};
 use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
 
-use super::leaves::count;
+use crate::tree::count;
 
 /// Chooses other forms before distribution and order are enforced. To be placed after the rule
 /// that selects joins.

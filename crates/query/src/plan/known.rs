@@ -10,9 +10,8 @@ use futures::{FutureExt, StreamExt, TryStreamExt};
 use object_store::ObjectMeta;
 
 use super::files::{display_name, store_of};
-use super::footer::{self, FooterError};
-use super::info::Footer;
 use super::location::{Located, Source};
+use crate::scan::{Footer, FooterError, decode_footer, fetch_footer};
 use crate::{Error, Result};
 
 /// Number of footers that are read concurrently.
@@ -51,14 +50,14 @@ pub(super) async fn footers(located: &Located) -> Result<Vec<(ObjectMeta, Footer
 }
 
 async fn footer_of(located: &Located, meta: &ObjectMeta, known: Option<Bytes>) -> Result<Read> {
-    if let Some(footer) = known.and_then(|bytes| footer::decode(&bytes, meta.size).ok()) {
+    if let Some(footer) = known.and_then(|bytes| decode_footer(&bytes, meta.size).ok()) {
         return Ok((meta.clone(), footer, None));
     }
     let file = || display_name(located, meta);
     let store = store_of(located, meta).await?;
     let read = async {
-        let bytes = footer::fetch(store.as_ref(), meta).await?;
-        let footer = footer::decode(&bytes, meta.size)?;
+        let bytes = fetch_footer(store.as_ref(), meta).await?;
+        let footer = decode_footer(&bytes, meta.size)?;
         Ok((footer, bytes))
     };
     match read.await {

@@ -11,8 +11,8 @@ use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
 
 use super::estimate::estimate;
 use super::info::read_bytes;
-use super::leaves::file_scan;
 use super::shared_exec::SharedExec;
+use crate::tree::file_scan;
 use crate::udf;
 
 /// Bytes for which a row of a file counts at least: a column of one value has hardly any bytes.

@@ -13,7 +13,8 @@ use snowmelt_wire::LocalFile;
 
 use super::web::{self, WebFile};
 use super::{LocalFiles, bucket};
-use crate::scan::{S3Settings, local_path};
+use crate::paths::local_path;
+use crate::scan::S3Settings;
 use crate::{Error, Result};
 
 /// The files of a table and their store.
@@ -148,7 +149,7 @@ mod tests {
         std::fs::write(&odd, "x").unwrap();
         let files = snowmelt_files::find("*.parquet", folder.path()).unwrap();
         let meta = object_meta(&files[0]).unwrap();
-        let back = crate::scan::file_path(&meta.location);
+        let back = crate::paths::file_path(&meta.location);
         assert_eq!(back, odd.canonicalize().unwrap());
     }
 

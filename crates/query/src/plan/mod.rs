@@ -20,7 +20,6 @@ mod exact;
 mod explain;
 mod file_names;
 mod files;
-mod footer;
 mod formats;
 mod from;
 mod hive;
@@ -28,14 +27,12 @@ mod info;
 mod internals;
 mod joins;
 mod known;
-mod leaves;
 mod likely_tasks;
 mod literals;
 mod local;
 mod location;
 mod meaning;
 mod names;
-mod nullable;
 mod outputs;
 mod parameters;
 mod pivot;
@@ -58,9 +55,6 @@ mod session;
 mod shared;
 mod shared_exec;
 mod small;
-mod sort_merge;
-#[cfg(test)]
-mod sort_merge_tests;
 mod sorts;
 mod split;
 mod spread;
@@ -74,7 +68,6 @@ mod table;
 mod table_functions;
 mod tasks;
 mod text;
-mod tree;
 mod unify;
 mod unions;
 mod using;
@@ -93,25 +86,15 @@ pub(crate) use cut::{Cut, Stage};
 pub(crate) use definition::definition;
 pub(crate) use division::Division;
 pub(crate) use estimate::{Size, size};
-pub(crate) use footer::{
-    FooterError, bytes as read_bytes, catch_panic, read as read_footer, with_all_rows,
-};
-pub(crate) use info::{Footer, TableInfo, read_bytes as read_bytes_of};
-pub(crate) use leaves::{count, file_scan, is_partition_wise, of_union, visit_scans};
+pub(crate) use info::{TableInfo, read_bytes as read_bytes_of};
 pub use local::{HostFiles, LocalFiles};
-pub(crate) use nullable::Nullable;
 pub(crate) use outputs::{Outputs, TaskOutput};
 pub use planned::PlannedQuery;
 pub(crate) use prune::left_out;
 pub(crate) use repeat::{Repeat, repeats};
 pub(crate) use sent_plans::leave_out_files;
-pub(crate) use session::{execution_config, execution_context};
-pub(crate) use sort_merge::{can_sort_merge, spills_sooner, with_sort_merge_joins};
-pub(crate) use split::first_byte;
 pub(crate) use stage_reads::partitions_read;
 pub(crate) use tasks::{reads, reads_by_range, tasks};
-pub(crate) use text::operator_line;
-pub(crate) use tree::{address, with_children};
 
 use crate::cost::CostBasis;
 use crate::cpu::process_cpu;
@@ -119,9 +102,6 @@ use crate::faster::with_faster_operators;
 use crate::scan::S3Settings;
 use crate::udf::UdfPool;
 use crate::{Error, Result};
-
-/// Rows in a batch: DataFusion's default, and the maximum in one call of a UDF.
-pub(crate) const BATCH_ROWS: usize = 8192;
 
 /// Bytes of rows from which on a sort of all of them is merged by workers, in ranges of keys. The
 /// driver merges fewer sooner than another stage begins.

@@ -27,10 +27,9 @@ use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 
 use super::estimate::{Estimate, estimate};
-use super::leaves::count;
 use super::small::is_small;
-use super::tree::{address, with_children};
 use super::volatile::is_nondeterministic;
+use crate::tree::{address, count, with_children};
 
 type Plan = Arc<dyn ExecutionPlan>;
 

@@ -28,10 +28,10 @@ use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMerge
 use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
 
 use super::cut::Stage;
-use super::leaves::{count, file_scan};
 use super::tasks::reads_by_range;
 use super::volatile::is_nondeterministic;
 use crate::exchange::{Exchange, ExchangeReadExec};
+use crate::tree::{count, file_scan};
 
 /// Aggregates whose result does not depend on the order of their input, unless they add up floating
 /// point numbers.

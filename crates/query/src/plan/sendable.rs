@@ -9,10 +9,9 @@ use std::sync::Arc;
 use datafusion::execution::config::SessionConfig;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
-use super::leaves::file_scan;
 use super::shared_exec::SharedExec;
-use super::tree::{address, with_children};
 use crate::exchange::{ExchangeReadExec, Facts};
+use crate::tree::{address, file_scan, with_children};
 use crate::{Error, Result, codec};
 
 /// The operators that may run on workers, by address.

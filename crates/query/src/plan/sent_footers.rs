@@ -9,9 +9,8 @@ use object_store::path::Path;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataWriter, RowGroupMetaData};
 use snowmelt_wire::ObjectFooter;
 
-use super::first_byte;
-use super::footer::catch_panic;
-use super::info::Footer;
+use crate::panics::catch_panic;
+use crate::scan::{Footer, first_byte};
 
 /// The most bytes of metadata of one file that are sent.
 const FILE_BYTES: usize = 256 << 10;

@@ -14,10 +14,9 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::union::UnionExec;
 
 use super::cut::Stage;
-use super::leaves::{file_scan, is_partition_wise, of_union, visit_scans};
-use super::tree::with_children;
 use crate::codec;
 use crate::driver::PlannedTask;
+use crate::tree::{file_scan, is_partition_wise, of_union, visit_scans, with_children};
 
 /// The number of tasks that are sent the same plan.
 const TASKS: usize = 64;

@@ -1,15 +1,11 @@
-//! DataFusion's session for planning, and the settings that plan and execution share.
-//!
-//! Invariant: an execution never moves a file from one partition to another, because the other
-//! partition may belong to another worker.
+//! DataFusion's session for planning: its settings, functions and rules.
 
 use std::sync::Arc;
 
 use datafusion::catalog::TableFunction;
+use datafusion::execution::FunctionRegistry;
 use datafusion::execution::context::{SessionConfig, SessionContext};
-use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
-use datafusion::execution::{FunctionRegistry, TaskContext};
 use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::filter_pushdown::FilterPushdown;
@@ -23,7 +19,6 @@ use super::calls::{KeepCallsAbove, PushDownConditions, ReuseCalls};
 use super::dates::{CompareDates, DatesWithIntervals};
 use super::exact::{PlainKeys, exact};
 use super::joins::IndependentJoins;
-use super::nullable::KeepNullable;
 use super::rules::{JoinOrder, PushDownSemiJoins};
 use super::same_columns::{MANY_COLUMNS, without_same_columns};
 use super::series::ForgetOrder;
@@ -32,27 +27,15 @@ use super::summary::summary;
 use super::table_functions::{TableFunctions, lateral};
 use super::unions::HideConstants;
 use super::writing::Writing;
-use super::{BATCH_ROWS, QuerySpec, all_columns, asof, equivalents, names, shared, sql_error};
+use super::{QuerySpec, all_columns, asof, equivalents, names, shared, sql_error};
 use crate::checked::{self, CheckIntegers, CheckSubqueries, CompareIntervals, OrderWindows};
+use crate::codec::KeepNullable;
+use crate::context::{BATCH_ROWS, execution_config};
 use crate::everyday;
 use crate::udf::{self, CheckAggregateCalls, UdfPool};
 use crate::{Error, Result};
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
-
-/// Settings for the execution of a plan.
-pub(crate) fn execution_config(partitions: usize, batch_rows: usize) -> SessionConfig {
-    let mut config = SessionConfig::new()
-        .with_target_partitions(partitions.max(1))
-        .with_batch_size(batch_rows.max(1))
-        .with_information_schema(false);
-    let options = config.options_mut();
-    // Otherwise a partition without remaining files takes those of other workers' partitions.
-    options.execution.enable_file_stream_work_stealing = false;
-    // The first read of a file fetches its footer; this size is enough for most files.
-    options.execution.parquet.metadata_size_hint = Some(64 << 10);
-    config
-}
 
 /// A session with the functions of a query, but without tables.
 pub(super) fn planning(spec: &QuerySpec, pool: &Arc<UdfPool>) -> Result<SessionContext> {
@@ -192,14 +175,6 @@ fn unknown_keys() -> Error {
                    the join";
     let report = ErrorReport::new(Code::PLAN_UNSUPPORTED, message);
     Error::Sql(Box::new(report.hint("write the join with ON")))
-}
-
-/// The context in which a plan is decoded and executed. It has no functions: a plan has its own, and
-/// those of a plan that is decoded are found by the codec.
-pub(crate) fn execution_context(config: SessionConfig, runtime: Arc<RuntimeEnv>) -> TaskContext {
-    let id = String::new();
-    let (scalars, higher, aggregates, windows) = Default::default();
-    TaskContext::new(None, id, config, scalars, higher, aggregates, windows, runtime)
 }
 
 /// Names of all functions that SQL may call, for "did you mean".

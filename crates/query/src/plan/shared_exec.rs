@@ -13,7 +13,7 @@ use datafusion::physical_plan::{
     ReplaceChildrenOptions, SendableRecordBatchStream,
 };
 
-use super::leaves::count;
+use crate::tree::count;
 
 /// The rows of a part of a plan, in its partitions. The part is no input: rules that pass filters or
 /// orders to inputs would make it another one for each reader.

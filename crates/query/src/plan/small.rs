@@ -11,9 +11,9 @@ use datafusion::physical_plan::projection::ProjectionExec;
 
 use super::estimate::estimate;
 use super::info::read_bytes;
-use super::leaves::file_scan;
 use super::shared_exec::SharedExec;
 use super::volatile::is_nondeterministic;
+use crate::tree::file_scan;
 
 /// The size of the columns of small tables, as stored. A stage of its own costs about as much as
 /// reading this much.

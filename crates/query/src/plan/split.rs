@@ -8,6 +8,8 @@
 
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
+use crate::scan::first_byte;
+
 /// Minimum size of a partition: a smaller one is not worth a worker.
 pub(super) const MIN_PARTITION_BYTES: u64 = 4 << 10;
 
@@ -58,12 +60,6 @@ pub(super) fn outside(footer: &ParquetMetaData, units: &[Unit]) -> u64 {
         !units.iter().any(|unit| (unit.start..unit.end).contains(&start))
     };
     footer.row_groups().iter().filter(is_outside).count() as u64
-}
-
-/// The start of a row group as the Parquet reader computes it.
-pub(crate) fn first_byte(group: &RowGroupMetaData) -> i64 {
-    let Some(first) = group.columns().first() else { return 0 };
-    first.dictionary_page_offset().unwrap_or(first.data_page_offset())
 }
 
 /// Returns the bytes of some columns in a row group. `columns` are top-level fields of the table;

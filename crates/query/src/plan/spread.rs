@@ -28,9 +28,9 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning};
 
 use super::cut::Stage;
-use super::leaves::{count, visit};
 use super::outputs::{Outputs, TaskOutput};
 use crate::exchange::{ExchangeReadExec, output_split};
+use crate::tree::{count, visit};
 
 /// The factor from which on a partition is divided: the bytes of its probe side, relative to the
 /// median partition's.

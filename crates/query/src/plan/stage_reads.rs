@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::cut::Stage;
-use super::leaves;
 use super::outputs::Outputs;
 use crate::exchange::ExchangeReadExec;
+use crate::tree;
 
 /// True if all that a stage reads is there: nothing of it is streamed.
 pub(super) fn is_known(stage: &Stage, outputs: &Outputs) -> bool {
@@ -15,7 +15,7 @@ pub(super) fn is_known(stage: &Stage, outputs: &Outputs) -> bool {
 /// Returns the stages whose whole outputs each task of a stage reads, such as the build side of a
 /// join that is not split by its keys.
 pub(super) fn read_whole(stage: &Stage) -> BTreeSet<u32> {
-    let all: Vec<u32> = (0..leaves::count(stage.body()) as u32).collect();
+    let all: Vec<u32> = (0..tree::count(stage.body()) as u32).collect();
     let [first, .., last] = all[..] else { return BTreeSet::new() };
     let read = partitions_read(stage, &all).into_iter();
     let [of_first, of_last] = [first, last].map(|it| partitions_read(stage, &[it]));
@@ -28,7 +28,7 @@ pub(super) fn read_whole(stage: &Stage) -> BTreeSet<u32> {
 /// The partitions of other stages' outputs that some partitions of a stage read, by stage.
 pub(crate) fn partitions_read(stage: &Stage, partitions: &[u32]) -> BTreeMap<u32, Vec<u32>> {
     let mut wanted: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-    leaves::visit(stage.body(), partitions, &mut |leaf, partitions| {
+    tree::visit(stage.body(), partitions, &mut |leaf, partitions| {
         if let Some(read) = leaf.downcast_ref::<ExchangeReadExec>() {
             wanted.entry(read.stage()).or_default().extend_from_slice(partitions);
         }

@@ -19,8 +19,8 @@ use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
 use datafusion::physical_plan::union::UnionExec;
 
 use super::cut::{Output, Stage};
-use super::leaves::is_partition_wise;
 use crate::exchange::{ExchangeReadExec, Medium, output_split};
+use crate::tree::is_partition_wise;
 
 /// Makes streams of the exchanges that can be streams, and notes for the others why they cannot.
 pub(super) fn choose(stages: &mut [Stage]) {

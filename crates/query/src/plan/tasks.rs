@@ -12,18 +12,18 @@ use snowmelt_wire::{FileGrant, ObjectOutput, ObjectsAt, OutputPartition, S3Acces
 use super::cut::Stage;
 use super::division::{Division, most_tasks};
 use super::info::read_bytes;
-use super::leaves;
 use super::outputs::{Outputs, TaskOutput};
 use super::ranges::Ranges;
 use super::sent_footers::{Allowance, SentFooters};
-use super::sort_merge::may_spill;
 use super::spread::{Share, spread};
 use super::stage_reads::{is_known, partitions_read, read_whole};
-use crate::Result;
 use crate::driver::PlannedTask;
 use crate::exchange::{Exchange, ExchangeReadExec, Medium};
-use crate::scan::{S3Settings, file_path, is_http};
+use crate::faster::may_spill;
+use crate::paths::file_path;
+use crate::scan::{S3Settings, is_http};
 use crate::udf;
+use crate::{Result, tree};
 
 /// Makes the tasks of a stage, numbered from `first`. Without the outputs that the stage reads,
 /// they are the most tasks that it can have, and read nothing.
@@ -35,7 +35,7 @@ pub(crate) fn tasks(
     s3: &S3Settings,
 ) -> Result<Vec<PlannedTask>> {
     let udfs: Vec<String> = udf::names_in(&stage.plan)?.into_iter().collect();
-    let partitions = leaves::count(stage.body()) as u32;
+    let partitions = tree::count(stage.body()) as u32;
     let most = most_tasks(stage, outputs, division, !udfs.is_empty());
     let ranges = ranges(stage, outputs);
     let shares = match &ranges {
@@ -130,7 +130,7 @@ pub(crate) fn reads_by_range(stage: &Stage) -> Option<u32> {
 fn ranges<'o>(stage: &Stage, outputs: &'o Outputs) -> Option<(u32, Ranges<'o>)> {
     let read = reads_by_range(stage)?;
     let written = outputs.get(&read).map_or(&[][..], Vec::as_slice);
-    Some((read, Ranges::of(written, leaves::count(stage.body()) as u32)))
+    Some((read, Ranges::of(written, tree::count(stage.body()) as u32)))
 }
 
 /// Returns the parts that some partitions of a stage read of the outputs of other tasks. With
@@ -190,13 +190,13 @@ fn grants_for(stage: &Stage, partitions: Vec<u32>, s3: &S3Settings) -> PlannedTa
     let mut buckets: BTreeMap<String, (BTreeMap<String, String>, SentFooters)> = BTreeMap::new();
     let mut bytes = 0;
     // The plan is decoded with the stores of all of its scans, also of those without a file here.
-    let all: Vec<u32> = (0..leaves::count(stage.body()) as u32).collect();
-    leaves::visit_scans(stage.body(), &all, &mut |scan, _| {
+    let all: Vec<u32> = (0..tree::count(stage.body()) as u32).collect();
+    tree::visit_scans(stage.body(), &all, &mut |scan, _| {
         if let Some(bucket) = bucket_of(scan) {
             buckets.entry(bucket.to_owned()).or_default();
         }
     });
-    leaves::visit_scans(stage.body(), &partitions, &mut |scan, groups| {
+    tree::visit_scans(stage.body(), &partitions, &mut |scan, groups| {
         let bucket = bucket_of(scan);
         let groups = groups.iter().filter_map(|group| scan.file_groups.get(*group as usize));
         for part in groups.flat_map(|group| group.files()) {

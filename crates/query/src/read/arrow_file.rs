@@ -22,7 +22,8 @@ use futures::{StreamExt, stream};
 use object_store::{ObjectMeta, ObjectStore};
 
 use super::wrong::{corrupt, shortened};
-use crate::plan::{FooterError, catch_panic, read_bytes};
+use crate::panics::catch_panic;
+use crate::scan::{FooterError, read_bytes};
 
 /// Bytes that are first read from a file's end: most footers are shorter.
 const FIRST_READ: u64 = 64 << 10;

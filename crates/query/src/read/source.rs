@@ -31,8 +31,9 @@ use super::arrow_file::ArrowFile;
 use super::range::Stored;
 use super::sheet::SheetFile;
 use super::text_file::TextFile;
-use crate::plan::{BATCH_ROWS, file_scan};
-use crate::scan::shown;
+use crate::context::BATCH_ROWS;
+use crate::paths::shown;
+use crate::tree::file_scan;
 
 /// Replaces the reader of a scan, unless it is one of Parquet files.
 pub(super) fn replace(

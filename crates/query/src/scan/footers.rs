@@ -19,8 +19,10 @@ use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataR
 use snowmelt_wire::ObjectFooter;
 use tokio::sync::Mutex;
 
-use super::{Counters, object_path};
-use crate::plan::{catch_panic, with_all_rows};
+use super::Counters;
+use super::footer::with_all_rows;
+use crate::panics::catch_panic;
+use crate::paths::object_path;
 
 /// The most bytes of decoded footers of a store that are kept for other parts of their files.
 const KEPT_BYTES: usize = 32 << 20;

@@ -29,8 +29,9 @@ use snowmelt_kernel::mapping::Mapping;
 use snowmelt_types::ErrorReport;
 use snowmelt_wire::FileGrant;
 
-use super::version;
-use super::{Counters, local_path};
+use super::Counters;
+use crate::fault;
+use crate::paths::local_path;
 
 /// Bytes of a stream that are read at a time.
 const STEP: u64 = 1 << 20;
@@ -84,7 +85,7 @@ impl GrantedFiles {
                 .metadata()
                 .is_ok_and(|now| snowmelt_files::version(&now) == granted.version)
         };
-        self.files.values().find(changed).map(|granted| version::changed(&granted.path))
+        self.files.values().find(changed).map(|granted| fault::changed(&granted.path))
     }
 
     fn find(&self, location: &Path) -> Result<&GrantedFile> {

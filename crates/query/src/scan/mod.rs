@@ -13,27 +13,28 @@
 mod ahead;
 mod congestion;
 mod counters;
+mod footer;
 mod footers;
 mod granted;
 mod hedge;
 mod http;
-mod paths;
 mod pruning;
 mod ranges;
 mod reader;
 mod retry;
 mod s3;
-pub(crate) mod s3_error;
 mod version;
 
 pub(crate) use counters::{Counters, CountingStore};
+pub(crate) use footer::{
+    Footer, FooterError, decode_footer, fetch_footer, first_byte, read_footer,
+};
 pub(crate) use footers::{Footers, decode_sent};
 pub(crate) use granted::GrantedFiles;
-pub(crate) use http::{HttpStore, report as http_report};
-pub(crate) use paths::{file_path, local_path, object_path, shown};
+pub(crate) use http::HttpStore;
 pub(crate) use pruning::{LeftGroups, Pruning};
 pub(crate) use ranges::Requests;
 pub(crate) use reader::{StoreFooters, with_own_parquet_reader};
 pub(crate) use retry::with_retries;
 pub(crate) use s3::{S3Settings, is_http, open_bucket};
-pub(crate) use version::{Versions, changed};
+pub(crate) use version::{Versions, read_bytes};

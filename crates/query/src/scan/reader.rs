@@ -29,7 +29,7 @@ use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
 
 use super::ahead::{Expected, RemoteFile, RowGroups};
 use super::{Footers, Pruning};
-use crate::plan::file_scan;
+use crate::tree::file_scan;
 
 /// The footers of each store that a task reads, by the store's URL.
 pub(crate) type StoreFooters = HashMap<String, Arc<Footers>>;

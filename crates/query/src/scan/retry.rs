@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use object_store::Result;
 
-use super::s3_error::throttled;
+use crate::fault::s3::throttled;
 
 /// How long requests to a busy store are retried.
 const RETRY_TIME: Duration = Duration::from_secs(45);

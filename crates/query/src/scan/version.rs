@@ -5,19 +5,17 @@
 //! files are checked when they are opened and again after the last read.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::OnceLock;
 
+use bytes::Bytes;
 use object_store::path::Path;
-use object_store::{Error, GetOptions};
-use snowmelt_types::{Code, ErrorReport};
+use object_store::{Error, GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt};
+use snowmelt_types::ErrorReport;
 
-use super::object_path;
-
-/// The error for a file that changed since planning.
-pub(crate) fn changed(file: &str) -> ErrorReport {
-    ErrorReport::new(Code::FILE_CHANGED, format!("`{file}` changed while it was read"))
-        .hint("run the query again; write new data to new files, so that running queries succeed")
-}
+use super::with_retries;
+use crate::fault::changed;
+use crate::paths::object_path;
 
 /// The entity tags of a bucket's objects, and the first object that changed.
 #[derive(Debug, Default)]
@@ -57,6 +55,20 @@ impl Versions {
     pub(crate) fn report(&self) -> Option<ErrorReport> {
         self.changed.get().map(|object| changed(&format!("{}/{object}", self.place)))
     }
+}
+
+/// Reads bytes of the listed version, if it has an entity tag.
+pub(crate) async fn read_bytes(
+    store: &dyn ObjectStore,
+    meta: &ObjectMeta,
+    range: Range<u64>,
+) -> object_store::Result<Bytes> {
+    if meta.e_tag.is_none() {
+        return with_retries(|| store.get_range(&meta.location, range.clone())).await;
+    }
+    let request = GetOptions::new().with_range(Some(range)).with_if_match(meta.e_tag.clone());
+    let got = with_retries(|| store.get_opts(&meta.location, request.clone())).await?;
+    got.bytes().await
 }
 
 #[cfg(test)]

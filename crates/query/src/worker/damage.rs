@@ -20,8 +20,10 @@ use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 
-use crate::plan::{catch_panic, first_byte, read_footer, visit_scans};
-use crate::scan::shown;
+use crate::panics::catch_panic;
+use crate::paths::shown;
+use crate::scan::{first_byte, read_footer};
+use crate::tree::visit_scans;
 
 /// A page that cannot be read.
 pub(super) struct Damage {

@@ -6,7 +6,7 @@ use snowmelt_types::Report;
 use snowmelt_wire::{Frame, FrameStream, Kind, Result as WireResult, Statement};
 use tokio::runtime::Builder;
 
-use super::panics;
+use crate::panics;
 use crate::plan::definition;
 
 /// Answers a connection whose first frame is given.

@@ -29,17 +29,18 @@ use super::outbox::Outbox;
 use super::scratch::Scratch;
 use super::sink::{Destination, PartitionError, Sink, run_partition};
 use super::stores::{exchange_stores, register_stores};
-use super::{PeakPool, STACK_BYTES, panics, short};
+use super::{PeakPool, STACK_BYTES, short};
+use crate::context::{execution_config, execution_context};
 use crate::exchange::{FileSource, Inputs, Source, Stores, StreamSource, host_sources};
 use crate::faster::{
     apply_dynamic_filters, decode_on_second_thread, read_ahead_of_calls, with_faster_operators,
+    with_sort_merge_joins,
 };
 use crate::fault::{self, FaultContext, MemoryUse};
-use crate::plan::{execution_config, execution_context, with_sort_merge_joins};
 use crate::read::with_own_readers;
 use crate::scan::{Counters, GrantedFiles, Versions, with_own_parquet_reader};
 use crate::udf::{self, UdfPool};
-use crate::{Error, codec};
+use crate::{Error, codec, panics};
 
 /// The divisor of a task's memory, and the most bytes, for what each of its inputs reads ahead from
 /// objects: of other tasks' outputs, and of the next row group of a file.

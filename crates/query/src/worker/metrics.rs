@@ -6,7 +6,8 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::{MetricValue, MetricsSet};
 use snowmelt_wire::{OperatorMetric, UdfUse};
 
-use crate::plan::{file_scan, operator_line};
+use crate::operator_text::operator_line;
+use crate::tree::file_scan;
 use crate::udf;
 
 /// DataFusion's metrics of what a scan leaves out because of statistics.

@@ -20,7 +20,6 @@ mod memory;
 mod metrics;
 mod narrow;
 mod outbox;
-mod panics;
 mod scratch;
 mod short;
 mod sink;

@@ -14,7 +14,7 @@ use datafusion::physical_plan::union::UnionExec;
 
 use crate::Result;
 use crate::exchange::ExchangeReadExec;
-use crate::plan::{count, file_scan, is_partition_wise, of_union, with_children};
+use crate::tree::{count, file_scan, is_partition_wise, of_union, with_children};
 
 /// Restricts a plan to `partitions`, usually as one partition, which has the rows of all of them.
 pub(super) fn narrow(

@@ -8,7 +8,7 @@ use datafusion::datasource::physical_plan::FileGroup;
 use datafusion::physical_plan::ExecutionPlan;
 use snowmelt_wire::Task;
 
-use crate::plan::file_scan;
+use crate::tree::file_scan;
 
 /// Bytes of files that one thread has decoded within some milliseconds.
 const SHORT_BYTES: u64 = 1 << 20;

@@ -16,8 +16,8 @@ use super::selectivity::{column, selectivity};
 use super::{Estimate, Input, joined_rows};
 use crate::exchange::ExchangeReadExec;
 use crate::plan::info::read_bytes;
-use crate::plan::leaves::file_scan;
 use crate::plan::shared_exec::SharedExec;
+use crate::tree::file_scan;
 
 /// Stored bytes of a row in a file without statistics.
 const STORED_WIDTH: f64 = 64.0;

@@ -8,13 +8,13 @@ use object_store::ObjectMeta;
 use snowmelt_files::{Compression, Kind};
 use snowmelt_types::ErrorReport;
 
-use super::super::BATCH_ROWS;
 use super::dialect::{Recognised, columns, recognise};
 use super::header::{First, first_record};
 use super::options::CsvOptions;
 use super::sample::{Sample, Sampler};
 use super::values::Guess;
 use super::{Columns, Found, duplicate_column, pieces};
+use crate::context::BATCH_ROWS;
 use crate::read::{
     CsvDecoder, Decoder, Dialect, Header, MAX_COLUMNS, MAX_HEADER_BYTES, Quotes, escaped, newlines,
     split_header, values, wrong_line,

@@ -30,10 +30,10 @@ use snowmelt_files::{Compression, Format, Kind};
 use snowmelt_types::{Code, ErrorReport};
 
 use super::files::{as_read, display_name, duplicate_column, store_of, without_metadata};
-use super::footer::FooterError;
 use super::location::Located;
 use super::unify::{Conflict, differing_in_case, unify_or};
 use crate::read::{Dialect, MAX_COLUMNS, arrow_footer, corrupt, wrong_line};
+use crate::scan::FooterError;
 use crate::{Error, Result};
 use header::First;
 use pieces::Piece;

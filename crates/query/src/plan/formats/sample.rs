@@ -6,9 +6,9 @@ use object_store::{ObjectMeta, ObjectStore};
 use snowmelt_files::Compression;
 
 use super::super::files::{display_name, store_of};
-use super::super::footer;
 use super::super::location::Located;
 use crate::read::{inflate_beginning, not_inflated};
+use crate::scan::read_bytes;
 use crate::{Error, Result};
 
 /// Bytes that are read of all files of a table together, and at least and at most of each.
@@ -69,7 +69,7 @@ impl Sampled<'_> {
         let end = size.min(limit);
         let raw = match end {
             0 => bytes::Bytes::new(),
-            _ => footer::bytes(self.store.as_ref(), self.meta, 0..end)
+            _ => read_bytes(self.store.as_ref(), self.meta, 0..end)
                 .await
                 .map_err(|error| located.store_error(&name(), error))?,
         };

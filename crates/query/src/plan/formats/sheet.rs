@@ -13,7 +13,6 @@ use snowmelt_files::Format;
 use snowmelt_types::{ByteSize, Code, ErrorReport};
 
 use super::super::files::store_of;
-use super::super::footer;
 use super::super::location::Located;
 use super::header::First;
 use super::options::ReadOptions;
@@ -22,6 +21,7 @@ use super::{Columns, Found, pieces};
 use crate::read::{
     Book, Cells, Dialect, MAX_FILE_BYTES, Place, SHEET_ROWS, Value, cell_name, corrupt,
 };
+use crate::scan::read_bytes;
 use crate::{Error, Result};
 
 const HINT: &str =
@@ -49,7 +49,7 @@ pub(super) async fn of_file(
     let store = store_of(located, meta).await?;
     let file = match meta.size {
         0 => Bytes::new(),
-        size => footer::bytes(store.as_ref(), meta, 0..size)
+        size => read_bytes(store.as_ref(), meta, 0..size)
             .await
             .map_err(|error| located.store_error(name, error))?,
     };

@@ -9,7 +9,7 @@ use super::super::MAX_RECORD_BYTES;
 use super::super::wrong::shortened;
 use super::archive;
 use super::value::{Form, Value};
-use crate::plan::catch_panic;
+use crate::panics::catch_panic;
 
 /// The most rows and columns of a sheet.
 pub(crate) const SHEET_ROWS: u32 = 1 << 20;

@@ -19,7 +19,7 @@ use super::book::{Book, Cells, cell_name};
 use super::columns::Column;
 use super::value::Value;
 use crate::checked::sql_name;
-use crate::plan::read_bytes;
+use crate::scan::read_bytes;
 
 /// The most values of a batch, and the most bytes of its texts.
 const MAX_BATCH_VALUES: usize = 1 << 20;

@@ -14,7 +14,7 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use snowmelt_wire::HttpSource;
 use url::Url;
 
-use super::fault::HttpFault;
+use crate::fault::http::HttpFault;
 
 /// The addresses at which clouds serve credentials, outside of the link-local ones.
 const METADATA4: [Ipv4Addr; 3] = [

@@ -11,9 +11,9 @@ use reqwest::header::{CONTENT_ENCODING, CONTENT_RANGE, HeaderMap};
 use reqwest::{Response, StatusCode};
 use tokio::time::{Instant, timeout_at};
 
-use super::fault::HttpFault;
 use super::request::fault;
 use super::version::{Version, length};
+use crate::fault::http::HttpFault;
 
 /// The most bytes of all files of a server that sends no ranges: they are kept in memory.
 pub(super) const MAX_WHOLE_BYTES: u64 = 64 << 20;

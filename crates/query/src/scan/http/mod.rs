@@ -7,10 +7,8 @@
 
 mod addresses;
 mod answer;
-mod fault;
 mod request;
 mod store;
 mod version;
 
-pub(crate) use fault::report;
 pub(crate) use store::HttpStore;

@@ -10,7 +10,7 @@ use snowmelt_wire::HttpSource;
 use url::Url;
 
 use super::addresses;
-use super::fault::HttpFault;
+use crate::fault::http::HttpFault;
 
 /// How often a server may refer to another address.
 const MAX_REDIRECTS: usize = 5;

@@ -23,9 +23,9 @@ use tokio::sync::Mutex;
 use url::Url;
 
 use super::answer::{self, Kept, check_encoding, check_status};
-use super::fault::HttpFault;
 use super::request::Requests;
 use super::version::{Version, length, url_path};
+use crate::fault::http::HttpFault;
 
 /// How often a request is repeated whose answer was not whole, and the first pause before.
 const MAX_RETRIES: u32 = 4;

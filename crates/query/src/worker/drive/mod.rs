@@ -28,10 +28,10 @@ use snowmelt_wire::{
 use tokio::net::UnixStream;
 use tokio::runtime::Builder;
 
-use super::{STACK_BYTES, panics};
+use super::STACK_BYTES;
 use crate::driver::worth_a_task;
 use crate::plan::{PlannedQuery, QuerySpec, RANGE_SORT_BYTES, plan};
-use crate::{Answer, Cleaner, CostBasis, Error, RunOptions};
+use crate::{Answer, Cleaner, CostBasis, Error, RunOptions, panics};
 
 use platform::Platform;
 use runner::PlatformRunner;

@@ -1,9 +1,13 @@
-//! Operators as nodes of a tree.
+//! Plans as trees of operators: nodes, their children, and the leaves that a partition reads.
+
+mod leaves;
 
 use std::sync::Arc;
 
 use datafusion::error::Result;
 use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
+
+pub(crate) use leaves::{count, file_scan, is_partition_wise, of_union, visit, visit_scans};
 
 /// Identifies a node for as long as its plan lives.
 pub(crate) fn address(node: &Arc<dyn ExecutionPlan>) -> usize {

@@ -88,7 +88,7 @@ impl PhysicalExpr for Nullable {
 
 /// Replaces casts to nullable fields. To be placed before the rules that move projections.
 #[derive(Debug)]
-pub(super) struct KeepNullable;
+pub(crate) struct KeepNullable;
 
 impl PhysicalOptimizerRule for KeepNullable {
     fn optimize(

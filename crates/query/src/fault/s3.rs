@@ -38,7 +38,7 @@ fn report_of(
     anonymous: bool,
     (done, permission): (&str, &str),
 ) -> ErrorReport {
-    if let Some(report) = super::http_report(error, what) {
+    if let Some(report) = super::http::report(error, what) {
         return report;
     }
     let text = error.to_string();

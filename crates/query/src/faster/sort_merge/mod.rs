@@ -3,6 +3,9 @@
 //! The sorts put what does not fit into the scratch of their task. A worker joins one partition at a
 //! time, so only the join in the task changes: what the stage reads and writes stays the same.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 
 use arrow::compute::SortOptions;
@@ -19,8 +22,8 @@ use datafusion::physical_plan::joins::{HashJoinExec, SortMergeJoinExec};
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::physical_plan::sorts::sort::SortExec;
 
-use super::leaves::count;
-use crate::faster::{aggregates_whole_partitions, not_in, sorts_many};
+use super::{aggregates_whole_partitions, not_in, sorts_many};
+use crate::tree::count;
 use crate::udf;
 
 /// How the keys of joins are sorted.
@@ -34,7 +37,7 @@ pub(crate) fn can_sort_merge(node: &Arc<dyn ExecutionPlan>) -> bool {
 
 /// True if a plan sorts many rows of an input, has groups, or windows whose rows are read twice: it
 /// may need scratch.
-pub(super) fn may_spill(node: &Arc<dyn ExecutionPlan>) -> bool {
+pub(crate) fn may_spill(node: &Arc<dyn ExecutionPlan>) -> bool {
     let sorts = sorts_many(node) || node.is::<SortMergeJoinExec>();
     // A partial aggregation that is out of memory passes on the groups that it has.
     let groups = node.downcast_ref::<AggregateExec>().is_some_and(|aggregate| {

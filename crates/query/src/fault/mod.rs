@@ -1,4 +1,12 @@
 //! Turns failures of execution into error reports: the error code, the file, the limit.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `s3` | failures of object storage, which name the wrong variable |
+//! | `http` | failures of servers of files, by HTTP |
+
+pub(crate) mod http;
+pub(crate) mod s3;
 
 use std::error::Error as StdError;
 
@@ -6,8 +14,6 @@ use datafusion::arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
 use parquet::errors::ParquetError;
 use snowmelt_types::{ByteSize, Code, ErrorReport};
-
-use crate::scan::s3_error;
 
 /// The context of a failed execution, for messages.
 #[derive(Clone, Debug)]
@@ -61,7 +67,7 @@ pub(crate) fn report(error: &DataFusionError, context: &FaultContext) -> ErrorRe
     }
     if let Some(error) = object_store_error(error) {
         // The planner has listed the files, so the keys were valid.
-        return s3_error::report(error, "a file of the query", false);
+        return s3::report(error, "a file of the query", false);
     }
     if is_parquet(error) {
         return corrupt(&root_message(error), context);
@@ -106,6 +112,12 @@ pub(crate) fn corrupt(why: &str, context: &FaultContext) -> ErrorReport {
 /// The report of a damaged file whose damaged page is known.
 pub(crate) fn corrupt_at(file: &str, why: &str) -> ErrorReport {
     damaged(format!("`{file}` cannot be read as Parquet: {why}"))
+}
+
+/// The report of a file that changed since planning.
+pub(crate) fn changed(file: &str) -> ErrorReport {
+    ErrorReport::new(Code::FILE_CHANGED, format!("`{file}` changed while it was read"))
+        .hint("run the query again; write new data to new files, so that running queries succeed")
 }
 
 fn damaged(message: String) -> ErrorReport {

@@ -3,7 +3,7 @@
 use object_store::Error;
 use snowmelt_types::{Code, ErrorReport};
 
-use super::super::changed;
+use super::changed;
 
 /// The setting that has the operator's list of servers, for messages.
 const SETTING: &str = "server.http_sources";
@@ -48,13 +48,13 @@ pub(crate) enum HttpFault {
 
 impl HttpFault {
     /// True if the same request may be answered.
-    pub(super) fn is_transient(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         // A busy server (429, 503) is asked again for longer by the callers of stores.
         matches!(self, Self::Connection(_) | Self::Failed(500 | 502 | 504))
     }
 
     /// Converts the fault into an error of a store.
-    pub(super) fn of_file(self, path: &str) -> Error {
+    pub(crate) fn of_file(self, path: &str) -> Error {
         let path = path.to_owned();
         match self {
             Self::Missing(_) => Error::NotFound { path, source: Box::new(self) },

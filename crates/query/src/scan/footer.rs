@@ -4,24 +4,31 @@
 //! damaged footer can contain any number, and a reader that trusts it may request impossible ranges or
 //! give another number of rows than `count(*)`.
 
-use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use object_store::{GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt};
+use object_store::{ObjectMeta, ObjectStore};
 use parquet::file::metadata::{
     FileMetaData, ParquetMetaData, ParquetMetaDataBuilder, ParquetMetaDataReader, RowGroupMetaData,
 };
 
-use super::info::Footer;
-use crate::scan::with_retries;
+use super::version::read_bytes;
+use crate::panics::catch_panic;
 
 /// Bytes that are first read from a file's end: the footers of most files are shorter.
 const FIRST_READ: u64 = 64 << 10;
 
 /// The metadata is followed by its length and the magic number, four bytes each.
 const TRAILER: u64 = 8;
+
+/// The footer of a file. Stored with each part of the file, to estimate its cost and to send it to
+/// the part's worker.
+#[derive(Clone, Debug)]
+pub(crate) struct Footer {
+    pub(crate) metadata: Arc<ParquetMetaData>,
+    /// Bytes of the footer at the end of the file, including its length and the magic number.
+    pub(crate) length: u64,
+}
 
 /// Why a footer cannot be read.
 #[derive(Debug)]
@@ -45,17 +52,17 @@ impl From<String> for FooterError {
 }
 
 /// Reads a file's footer.
-pub(crate) async fn read(
+pub(crate) async fn read_footer(
     store: &dyn ObjectStore,
     meta: &ObjectMeta,
 ) -> Result<Footer, FooterError> {
-    let bytes = fetch(store, meta).await?;
-    Ok(decode(&bytes, meta.size)?)
+    let bytes = fetch_footer(store, meta).await?;
+    Ok(decode_footer(&bytes, meta.size)?)
 }
 
 /// Reads the bytes of a file's footer, with their length and the magic number: in one request, or
 /// two if they are longer than [`FIRST_READ`].
-pub(super) async fn fetch(
+pub(crate) async fn fetch_footer(
     store: &dyn ObjectStore,
     meta: &ObjectMeta,
 ) -> Result<Bytes, FooterError> {
@@ -63,16 +70,16 @@ pub(super) async fn fetch(
     if size < TRAILER + 4 {
         return Err(format!("it has {size} bytes, which is too few for a Parquet file").into());
     }
-    let end = bytes(store, meta, size.saturating_sub(FIRST_READ)..size).await?;
+    let end = read_bytes(store, meta, size.saturating_sub(FIRST_READ)..size).await?;
     let length = metadata_length(&end, size)? + TRAILER;
     match (end.len() as u64).checked_sub(length) {
         Some(before) => Ok(end.slice(before as usize..)),
-        None => Ok(bytes(store, meta, size - length..size).await?),
+        None => Ok(read_bytes(store, meta, size - length..size).await?),
     }
 }
 
 /// Decodes a footer of a file of this size.
-pub(super) fn decode(bytes: &Bytes, size: u64) -> Result<Footer, String> {
+pub(crate) fn decode_footer(bytes: &Bytes, size: u64) -> Result<Footer, String> {
     let length = metadata_length(bytes, size)?;
     if length + TRAILER != bytes.len() as u64 {
         return Err(format!("its footer has {} bytes, and not {length}", bytes.len()));
@@ -86,7 +93,7 @@ pub(super) fn decode(bytes: &Bytes, size: u64) -> Result<Footer, String> {
 
 /// The metadata with as many rows as the row groups have. Some writers leave the number of the whole
 /// file 0, and the decoder's batches never have more rows than that number.
-pub(crate) fn with_all_rows(metadata: Arc<ParquetMetaData>) -> Arc<ParquetMetaData> {
+pub(super) fn with_all_rows(metadata: Arc<ParquetMetaData>) -> Arc<ParquetMetaData> {
     let groups = metadata.row_groups().iter().map(RowGroupMetaData::num_rows);
     let rows = groups.fold(0, i64::saturating_add);
     let file = metadata.file_metadata();
@@ -108,23 +115,10 @@ pub(crate) fn with_all_rows(metadata: Arc<ParquetMetaData>) -> Arc<ParquetMetaDa
     Arc::new(whole.build())
 }
 
-/// Reads bytes of the listed version, if it has an entity tag.
-pub(crate) async fn bytes(
-    store: &dyn ObjectStore,
-    meta: &ObjectMeta,
-    range: Range<u64>,
-) -> object_store::Result<Bytes> {
-    if meta.e_tag.is_none() {
-        return with_retries(|| store.get_range(&meta.location, range.clone())).await;
-    }
-    let request = GetOptions::new().with_range(Some(range)).with_if_match(meta.e_tag.clone());
-    let got = with_retries(|| store.get_opts(&meta.location, request.clone())).await?;
-    got.bytes().await
-}
-
-/// Runs a reader over bytes that may be damaged, and catches its panics.
-pub(crate) fn catch_panic<T>(read: impl FnOnce() -> T) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(read)).map_err(|_| "its footer is damaged".to_owned())
+/// The start of a row group as the Parquet reader computes it.
+pub(crate) fn first_byte(group: &RowGroupMetaData) -> i64 {
+    let Some(first) = group.columns().first() else { return 0 };
+    first.dictionary_page_offset().unwrap_or(first.data_page_offset())
 }
 
 fn metadata_length(end: &[u8], size: u64) -> Result<u64, String> {

@@ -16,8 +16,8 @@ use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use proptest::prelude::*;
 
-use super::session::execution_config;
-use super::sort_merge::{can_sort_merge, with_sort_merge_joins};
+use super::{can_sort_merge, with_sort_merge_joins};
+use crate::context::execution_config;
 
 /// A row: two keys, and a value that is never null.
 type Row = (Option<i64>, Option<i64>, i64);
