@@ -8,7 +8,7 @@
 //! 2. The caller's [`TaskRunner`] leases a worker for each [`PlannedTask`], grants it files, outputs
 //!    of other tasks and UDFs over its connection ([`snowmelt_wire::hand_over()`]), and follows it
 //!    ([`follow()`]).
-//! 3. In the worker's sandbox, [`worker::serve`] runs the task's partitions of the program. It
+//! 3. In the worker's sandbox, [`serve`] runs the task's partitions of the program. It
 //!    writes their batches to a file for the tasks of another stage, or posts them to the driver
 //!    (Lambada 3.3 and 4.4).
 //! 4. [`PlannedQuery::run`] runs each stage once those that it reads are complete, retries lost
@@ -24,7 +24,7 @@ mod codec;
 mod context;
 mod cost;
 mod cpu;
-mod dispatch;
+mod drive;
 mod driver;
 mod error;
 mod everyday;
@@ -35,22 +35,30 @@ mod operator_text;
 mod panics;
 mod paths;
 mod plan;
+mod prices;
+mod query;
 mod read;
+mod results;
 mod scan;
+mod service;
 mod sort_keys;
+mod task;
 mod tree;
 mod udf;
-pub mod worker;
+mod worker;
 
-pub use cost::CostBasis;
-pub use dispatch::follow;
+pub use drive::follow;
 pub use driver::{
-    Answer, Attempt, PlannedTask, Reporter, RunOptions, RunProgress, Stragglers, TaskError,
-    TaskResult, TaskRunner,
+    Answer, Attempt, Reporter, RunOptions, RunProgress, Stragglers, TaskError, TaskResult,
+    TaskRunner,
 };
 pub use error::Error;
 pub use exchange::{Cleaner, ExchangePrices, ExchangeRequests, ObjectExchange};
-pub use plan::{HostFiles, LocalFiles, PlannedQuery, QuerySpec, RANGE_SORT_BYTES, plan};
+pub use plan::{HostFiles, LocalFiles, QuerySpec, RANGE_SORT_BYTES};
+pub use prices::CostBasis;
+pub use query::{PlannedQuery, plan};
+pub use service::{serve, serve_connection};
+pub use task::PlannedTask;
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

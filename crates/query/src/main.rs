@@ -30,7 +30,7 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     match snowmelt_kernel::fds::inherited(number) {
-        Ok(channel) => snowmelt_query::worker::serve(channel.into()),
+        Ok(channel) => snowmelt_query::serve(channel.into()),
         Err(error) => {
             eprintln!("snowmelt-query: the channel cannot be used: {error}");
             ExitCode::FAILURE

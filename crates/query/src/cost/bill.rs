@@ -2,7 +2,7 @@
 
 use snowmelt_api::{Bill, Cost, StoreRequests};
 
-use super::prices::Prices;
+use crate::prices::Prices;
 
 /// The resources that a query used, or is estimated to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

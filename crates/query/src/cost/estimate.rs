@@ -6,16 +6,16 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::HashJoinExec;
 use snowmelt_api::{Cost, StoreRequests};
 
-use super::basis::CostBasis;
 use super::bill::{Used, cost};
 use super::opened::Opened;
 use super::reads::Reads;
 use super::scan::{Filled, Scan};
 use super::work::Work;
 use crate::Result;
-use crate::driver::PlannedTask;
 use crate::plan::{Cut, Division, Outputs, Stage, tasks};
+use crate::prices::CostBasis;
 use crate::scan::S3Settings;
+use crate::task::PlannedTask;
 use crate::tree::visit_scans;
 
 /// Processor seconds of a task besides its rows: to decode its plan and to open its files.

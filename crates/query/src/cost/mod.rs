@@ -6,7 +6,6 @@
 //!
 //! | file | owns |
 //! |---|---|
-//! | `prices` | the price list |
 //! | `bill` | money from what was used |
 //! | `scan`, `opened`, `reads` | the requests of a scan of Parquet files |
 //! | `work` | processor time of operators |
@@ -15,17 +14,14 @@
 //!
 //! Boundary: nothing here reads a file or sends a request.
 
-mod basis;
 mod bill;
 mod estimate;
 mod opened;
-mod prices;
 mod reads;
 mod scan;
 mod shown;
 mod work;
 
-pub use basis::CostBasis;
 pub(crate) use bill::{Used, cost};
 pub(crate) use estimate::{Circumstances, Estimate, estimate};
 pub(crate) use shown::as_rows;

@@ -17,7 +17,6 @@ use snowmelt_api::{Cost, PhaseSpan, Profile, StoreRequests};
 use snowmelt_types::{ByteSize, Report};
 
 use super::options::RunOptions;
-use super::output::{output_batch, output_schema};
 use super::records::{Done, Finished};
 use super::stage_profiles::stage_profiles;
 use super::stages::run_all;
@@ -25,7 +24,8 @@ use super::{Reporter, TaskRunner, findings, lanes};
 use crate::context::{BATCH_ROWS, execution_config, execution_context};
 use crate::cost::{Used, cost};
 use crate::cpu::process_cpu;
-use crate::plan::PlannedQuery;
+use crate::plan::{output_batch, output_schema};
+use crate::query::PlannedQuery;
 use crate::tree::count;
 use crate::udf::{self, UdfPool};
 use crate::worker::{PeakPool, operators};

@@ -3,14 +3,13 @@
 //! Invariant: no row of an attempt reaches the query before the driver commits the whole attempt,
 //! unless its queue is streaming.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use snowmelt_wire::{Frame, Kind, TaskProgress};
 
-use super::queue::{ResultQueue, Segment, Spool};
+use crate::results::{ResultQueue, Results, Spool};
 use crate::worker::partition_of;
 use crate::{Error, Result};
 
@@ -64,7 +63,7 @@ pub struct Attempt {
     queue: Option<Arc<ResultQueue>>,
     clock: Arc<Clock>,
     current: Option<u32>,
-    pub(super) parts: BTreeMap<u32, Vec<Segment>>,
+    pub(super) parts: Results,
     pub(super) bytes: u64,
 }
 
@@ -75,7 +74,7 @@ impl Attempt {
         on_progress: OnProgress,
         queue: Option<Arc<ResultQueue>>,
     ) -> Self {
-        let (clock, parts) = (Arc::new(Clock::new()), BTreeMap::new());
+        let (clock, parts) = (Arc::new(Clock::new()), Results::new());
         Self { number, spool, on_progress, queue, clock, current: None, parts, bytes: 0 }
     }
 

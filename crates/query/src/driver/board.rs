@@ -12,19 +12,20 @@ use snowmelt_api::DiscardedAttempt;
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::MAX_FURTHER_ATTEMPTS;
 
+use super::TaskError;
 use super::failures;
 use super::gangs::Gangs;
 use super::graph::{Changes, Graph, Node};
 use super::options::RunOptions;
 use super::records::{Counts, Done, Records};
 use super::tasks::{Ended, Entry, How, Live, Run, Shared, finish};
-use super::{PlannedTask, TaskError};
 use crate::Result;
 use crate::exchange::Exchange;
 use crate::plan::{
-    Division, Outputs, PlannedQuery, TaskOutput, leave_out_files, reads, reads_by_range, repeats,
-    tasks,
+    Division, Outputs, TaskOutput, leave_out_files, reads, reads_by_range, repeats, tasks,
 };
+use crate::query::PlannedQuery;
+use crate::task::PlannedTask;
 
 /// The attempts that run.
 pub(super) type Running<'q> = FuturesUnordered<Run<'q>>;

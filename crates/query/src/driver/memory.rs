@@ -17,10 +17,10 @@ use datafusion::physical_plan::ExecutionPlan;
 use snowmelt_types::{Code, ErrorReport};
 
 use super::board::Board;
-use super::runner::PlannedTask;
 use super::tasks::Live;
 use crate::faster::{can_sort_merge, spills_sooner};
 use crate::fault::{is_of_join, uses_scratch};
+use crate::task::PlannedTask;
 use crate::{Error, Result};
 
 /// Why an attempt of a task did not count whose hash join was refused memory.

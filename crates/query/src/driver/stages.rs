@@ -13,11 +13,12 @@ use tokio::time::MissedTickBehavior;
 use super::board::Board;
 use super::options::RunOptions;
 use super::progress::ProgressTracker;
-use super::queue::{MEMORY_BYTES, Spool};
 use super::records::Done;
 use super::tasks::Shared;
 use super::{Reporter, TaskRunner};
-use crate::plan::{Division, PlannedQuery};
+use crate::plan::Division;
+use crate::query::PlannedQuery;
+use crate::results::{MEMORY_BYTES, Spool};
 use crate::{Error, Result};
 
 /// How often slow tasks are looked for.

@@ -11,13 +11,14 @@ use std::time::Instant;
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::{GangAsk, GangTask, MAX_STREAMS, Receiver, TaskStreams};
 
+use super::TaskError;
 use super::board::{Board, Running};
 use super::gang_room::reserve;
 use super::gangs::{Gang, Pair};
 use super::tasks::{Ended, How, Live};
-use super::{PlannedTask, TaskError};
 use crate::Result;
 use crate::plan::partitions_read;
+use crate::task::PlannedTask;
 
 /// The reason that is given for an attempt of a gang that did not count.
 const BROKEN: &str = "stream broken";

@@ -15,11 +15,12 @@ use snowmelt_wire::{OutputPartition, TaskStreams};
 use super::attempt::{Attempt, Clock};
 use super::gang_room::Reserving;
 use super::progress::ProgressTracker;
-use super::queue::Spool;
 use super::records::Finished;
-use super::{PlannedTask, TaskError, TaskResult, TaskRunner};
+use super::{TaskError, TaskResult, TaskRunner};
 use crate::exchange::output_split;
 use crate::plan::Stage;
+use crate::results::Spool;
+use crate::task::PlannedTask;
 use crate::tree::count;
 use crate::{Error, Result};
 
@@ -212,7 +213,7 @@ pub(super) fn finish(
     check_partitions(planned, stage, &attempt, &output)?;
     let bytes = attempt.bytes + output.iter().map(OutputPartition::bytes).sum::<u64>();
     if let Some(queue) = stage.queue() {
-        queue.commit(attempt, &planned.partitions)?;
+        queue.commit(attempt.parts, &planned.partitions)?;
     }
     let finished = Finished {
         stage: entry.stage,

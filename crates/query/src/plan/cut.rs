@@ -35,10 +35,10 @@ use super::sendable::Sendable;
 use super::shared_exec::SharedExec;
 use super::small;
 use super::sorts::large_merge;
-use crate::driver::{ResultExec, ResultQueue};
 use crate::exchange::{
     Exchange, ExchangeReadExec, Facts, Level, Medium, levels, objects_at, output_split,
 };
+use crate::results::{ResultExec, ResultQueue};
 use crate::tree::{count, file_scan, is_partition_wise, with_children};
 use crate::{Error, Result, codec};
 

@@ -11,6 +11,23 @@ use crate::exchange::ExchangeReadExec;
 use crate::tree;
 use crate::tree::address;
 
+/// The bytes that a task should have to read. To start a task, and to read the small tables with
+/// which it joins, costs about as much as to read a quarter of them.
+pub(crate) const TASK_BYTES: u64 = 16 << 20;
+
+/// The divisor of a worker's memory that gives the most bytes of its task. The bytes that are read
+/// are compressed, and operators keep several forms of them.
+const MEMORY_OF_BYTES: u64 = 32;
+
+/// Returns the bytes that are worth a task: `asked`, or fewer for a worker of little memory. 0
+/// bytes stay 0, and a memory of 0 is not known.
+pub(crate) fn worth_a_task(asked: u64, worker_memory: u64) -> u64 {
+    match worker_memory {
+        0 => asked,
+        memory => asked.min((memory / MEMORY_OF_BYTES).max(1)),
+    }
+}
+
 /// How a stage is divided.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Division {
@@ -70,4 +87,19 @@ fn scanned_by_each(stage: &Stage, partitions: &[u32]) -> BTreeSet<usize> {
         found
     };
     of(first).intersection(&of(last)).copied().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_of_little_memory_gets_fewer_bytes() {
+        assert_eq!(worth_a_task(16 << 20, 1 << 30), 16 << 20);
+        assert_eq!(worth_a_task(16 << 20, 64 << 20), 2 << 20);
+        assert_eq!(worth_a_task(1 << 20, 64 << 20), 1 << 20);
+        assert_eq!(worth_a_task(16 << 20, 0), 16 << 20);
+        assert_eq!(worth_a_task(0, 64 << 20), 0);
+        assert_eq!(worth_a_task(16 << 20, 1), 1);
+    }
 }

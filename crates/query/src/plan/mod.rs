@@ -3,6 +3,7 @@
 
 mod aliases;
 mod all_columns;
+mod answer_columns;
 mod asof;
 mod bucket;
 mod calls;
@@ -17,7 +18,6 @@ mod division;
 mod equivalents;
 mod estimate;
 mod exact;
-mod explain;
 mod file_names;
 mod files;
 mod formats;
@@ -36,7 +36,6 @@ mod names;
 mod outputs;
 mod parameters;
 mod pivot;
-mod planned;
 mod planning_only;
 mod prune;
 mod ranges;
@@ -81,24 +80,25 @@ use std::time::{Duration, Instant};
 
 use snowmelt_wire::{CsvOption, ExchangeOptions, HttpSource, Parameters, Signature};
 
+pub(crate) use answer_columns::{output_batch, output_schema};
 use cut::Exchanges;
 pub(crate) use cut::{Cut, Stage};
 pub(crate) use definition::definition;
-pub(crate) use division::Division;
+pub(crate) use division::{Division, TASK_BYTES, worth_a_task};
 pub(crate) use estimate::{Size, size};
 pub(crate) use info::{TableInfo, read_bytes as read_bytes_of};
 pub use local::{HostFiles, LocalFiles};
 pub(crate) use outputs::{Outputs, TaskOutput};
-pub use planned::PlannedQuery;
 pub(crate) use prune::left_out;
 pub(crate) use repeat::{Repeat, repeats};
 pub(crate) use sent_plans::leave_out_files;
 pub(crate) use stage_reads::partitions_read;
+pub(crate) use statement::ResultKind;
 pub(crate) use tasks::{reads, reads_by_range, tasks};
+pub(crate) use text::{driver_text, workers_text};
 
-use crate::cost::CostBasis;
-use crate::cpu::process_cpu;
 use crate::faster::with_faster_operators;
+use crate::prices::CostBasis;
 use crate::scan::S3Settings;
 use crate::udf::UdfPool;
 use crate::{Error, Result};
@@ -150,14 +150,23 @@ pub struct QuerySpec {
     pub cost: CostBasis,
 }
 
-/// Parses, checks, optimises and cuts a query. Reads only the footers or the
-/// beginnings of its files.
+/// A query that is planned and cut.
+pub(crate) struct Prepared {
+    pub(crate) result_kind: ResultKind,
+    pub(crate) cut: Cut,
+    pub(crate) tables: Vec<TableInfo>,
+    /// The UDFs that the driver's part calls.
+    pub(crate) pool: Arc<UdfPool>,
+    pub(crate) s3: S3Settings,
+}
+
+/// Parses, checks, optimises and cuts a query. Reads only the footers or the beginnings of its
+/// files.
 ///
 /// # Errors
-/// Errors of the SQL or of its tables' locations, before any worker starts.
-pub async fn plan(spec: &QuerySpec) -> Result<PlannedQuery> {
+/// Errors of the SQL or of its tables' locations.
+pub(crate) async fn prepare(spec: &QuerySpec) -> Result<Prepared> {
     spec.exchange.check().map_err(|report| Error::Task(Box::new(report)))?;
-    let cpu_before = process_cpu();
     let mut statement = statement::parse(&spec.sql, &spec.params)?;
     let csv = formats::options(&spec.csv).map_err(|report| Error::Setting(Box::new(report)))?;
     let reads = read_calls::prepare(&mut statement, &spec.udfs, &csv, &spec.sql)?;
@@ -180,5 +189,5 @@ pub async fn plan(spec: &QuerySpec) -> Result<PlannedQuery> {
         streams::choose(&mut cut.stages);
     }
     cut.driver = with_faster_operators(cut.driver)?;
-    PlannedQuery::new(spec, statement.result_kind, cut, tables, pool, s3, cpu_before)
+    Ok(Prepared { result_kind: statement.result_kind, cut, tables, pool, s3 })
 }

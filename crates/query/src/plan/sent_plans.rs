@@ -15,7 +15,7 @@ use datafusion::physical_plan::union::UnionExec;
 
 use super::cut::Stage;
 use crate::codec;
-use crate::driver::PlannedTask;
+use crate::task::PlannedTask;
 use crate::tree::{file_scan, is_partition_wise, of_union, visit_scans, with_children};
 
 /// The number of tasks that are sent the same plan.

@@ -33,7 +33,7 @@ pub(super) struct Statement {
 
 /// The kind of a statement's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ResultKind {
+pub(crate) enum ResultKind {
     /// The rows.
     Rows,
     /// EXPLAIN: the plan.

@@ -17,8 +17,8 @@ use datafusion::physical_plan::union::UnionExec;
 
 use super::cut::Cut;
 use super::volatile::is_nondeterministic;
-use crate::driver::ResultExec;
 use crate::exchange::ExchangeReadExec;
+use crate::results::ResultExec;
 
 /// Enables streaming for the results of a query where that is safe.
 pub(super) fn mark(cut: &Cut) {

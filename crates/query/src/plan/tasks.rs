@@ -17,11 +17,11 @@ use super::ranges::Ranges;
 use super::sent_footers::{Allowance, SentFooters};
 use super::spread::{Share, spread};
 use super::stage_reads::{is_known, partitions_read, read_whole};
-use crate::driver::PlannedTask;
 use crate::exchange::{Exchange, ExchangeReadExec, Medium};
 use crate::faster::may_spill;
 use crate::paths::file_path;
 use crate::scan::{S3Settings, is_http};
+use crate::task::PlannedTask;
 use crate::udf;
 use crate::{Result, tree};
 
@@ -246,8 +246,8 @@ mod tests {
 
     use super::super::cut::Output;
     use super::*;
-    use crate::driver::ResultQueue;
     use crate::exchange::Facts;
+    use crate::results::ResultQueue;
 
     /// A stage that joins all rows of stage 0, in three partitions, with those of stage 1.
     fn joining(partitions: usize) -> Stage {

@@ -10,7 +10,7 @@ use crate::operator_text::operator_text;
 use crate::tree::count;
 
 /// The workers' programs, stage by stage, and the medium of the exchanges between them.
-pub(super) fn workers(cut: &Cut, reach: Reach) -> String {
+pub(crate) fn workers_text(cut: &Cut, reach: Reach) -> String {
     let program = |(index, stage): (usize, &Stage)| {
         let partitions = count(stage.body());
         let output = match &stage.output {
@@ -30,7 +30,7 @@ pub(super) fn workers(cut: &Cut, reach: Reach) -> String {
 }
 
 /// The driver's part.
-pub(super) fn driver(cut: &Cut) -> String {
+pub(crate) fn driver_text(cut: &Cut) -> String {
     tree(&cut.driver)
 }
 

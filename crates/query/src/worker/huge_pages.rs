@@ -18,7 +18,7 @@ static ARE_OFF: AtomicBool = AtomicBool::new(false);
 
 /// Turns huge pages off, at the start of the process. In a sandbox they are off before: the
 /// allocator touches its first memory before this program's own first instruction.
-pub(super) fn turn_off() {
+pub(crate) fn turn_off() {
     turn_off_with(memory::anonymous());
 }
 

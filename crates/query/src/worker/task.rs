@@ -19,7 +19,7 @@ use crate::cpu::process_cpu;
 
 /// Receives the task of a connection whose first frame is given, runs it and sends the results. An
 /// error means that the connection is broken.
-pub(super) fn answer(
+pub(crate) fn answer(
     first: (Frame, Vec<OwnedFd>),
     mut stream: FrameStream,
     watcher: &Watcher,

@@ -36,18 +36,18 @@ pub(super) struct Watched {
 type Job = (Watched, Sender<()>);
 
 /// Passes tasks to the thread that watches them.
-pub(super) struct Watcher {
+pub(crate) struct Watcher {
     jobs: Sender<Job>,
 }
 
 /// Watches the tasks that a [`Watcher`] passes on.
-pub(super) struct Watch {
+pub(crate) struct Watch {
     jobs: Receiver<Job>,
 }
 
 /// Creates both ends of a channel of tasks: the one that passes them on, and the one that watches
 /// them.
-pub(super) fn pair() -> (Watcher, Watch) {
+pub(crate) fn pair() -> (Watcher, Watch) {
     let (sender, receiver) = mpsc::channel();
     (Watcher { jobs: sender }, Watch { jobs: receiver })
 }
@@ -67,7 +67,7 @@ impl Watcher {
 
 impl Watch {
     /// Watches each task until the watcher is dropped.
-    pub(super) fn run(self) {
+    pub(crate) fn run(self) {
         for (task, watching) in self.jobs {
             watch(task.executor.as_ref(), &task.outbox, &task.socket);
             // The thread that ran the task drops it last: the memory is its own.

@@ -16,7 +16,7 @@ use snowmelt_api::Profile;
 use snowmelt_query::{
     Answer, Attempt, CostBasis, HostFiles, LocalFiles, PlannedQuery, PlannedTask, QuerySpec,
     RANGE_SORT_BYTES, Reporter, RunOptions, RunProgress, Stragglers, TaskError, TaskResult,
-    TaskRunner, follow, plan, worker,
+    TaskRunner, follow, plan, serve_connection,
 };
 use snowmelt_types::{Code, ErrorReport, Report};
 use snowmelt_wire::{ExchangeOptions, Failed, GangAsk, Grants, UdfConnection, UdfGrant, hand_over};
@@ -91,7 +91,7 @@ impl InProcess {
         let (near, far) = UnixStream::pair().unwrap();
         let ended = Arc::clone(&self.ended);
         std::thread::spawn(move || {
-            worker::serve_connection(far);
+            serve_connection(far);
             ended.fetch_add(1, Ordering::SeqCst);
         });
         near

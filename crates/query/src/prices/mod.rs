@@ -3,6 +3,8 @@
 //!
 //! Invariant: an unknown key is refused, and all amounts are finite and not negative.
 
+mod basis;
+
 use std::borrow::Cow;
 
 use snowmelt_api::PriceList;
@@ -11,6 +13,7 @@ use snowmelt_wire::PriceFile;
 use toml::de::{DeTable, DeValue};
 
 use crate::{Error, Result};
+pub use basis::CostBasis;
 
 /// The shipped list of prices: AWS's, with its date.
 const SHIPPED: &str = include_str!("prices.toml");
@@ -25,21 +28,21 @@ pub(crate) struct Prices {
     date: String,
     machine: String,
     /// Price of a million read requests to object storage.
-    pub(super) reads_per_million: f64,
+    pub(crate) reads_per_million: f64,
     /// Price of a million write requests to object storage.
-    pub(super) writes_per_million: f64,
+    pub(crate) writes_per_million: f64,
     /// Price of a million list requests to object storage.
-    pub(super) lists_per_million: f64,
+    pub(crate) lists_per_million: f64,
     /// Price of one GiB of a function's memory limit for one second.
-    pub(super) gib_second: f64,
+    pub(crate) gib_second: f64,
     /// Price of a million invocations of functions.
-    pub(super) invocations_per_million: f64,
+    pub(crate) invocations_per_million: f64,
     /// Price of the machine for one hour.
-    pub(super) machine_hour: f64,
+    pub(crate) machine_hour: f64,
     /// Number of processors of the machine.
-    pub(super) machine_cpus: f64,
+    pub(crate) machine_cpus: f64,
     /// Memory of the machine in GiB.
-    pub(super) machine_memory_gib: f64,
+    pub(crate) machine_memory_gib: f64,
 }
 
 /// The keys that are text.

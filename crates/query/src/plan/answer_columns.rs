@@ -9,8 +9,8 @@ use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 
+use super::info::TableInfo;
 use crate::Result;
-use crate::plan::TableInfo;
 
 /// The schema of the answer. An expression without a name is named by its text, in which columns
 /// have no table: `sum(x)`, not `sum(s3://bucket/prefix/*.parquet.x)`.
@@ -46,7 +46,7 @@ fn without_tables(name: &str, tables: &[TableInfo]) -> String {
 }
 
 /// Converts a batch to the schema of the answer.
-pub(super) fn output_batch(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+pub(crate) fn output_batch(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     let plain = batch.columns().iter().zip(schema.fields());
     let columns = plain.map(|(column, field)| match column.data_type() == field.data_type() {
         true => Ok(Arc::clone(column)),

@@ -16,10 +16,11 @@ use snowmelt_wire::{
     MAX_PLANS, RunProgress, SandboxUse, TaskDone, TaskProgress, UdfConnection,
 };
 
+use super::dispatch::follow;
 use super::platform::{Platform, failed};
-use crate::dispatch::follow;
-use crate::driver::{Attempt, PlannedTask, Reporter, TaskError, TaskResult, TaskRunner};
+use crate::driver::{Attempt, Reporter, TaskError, TaskResult, TaskRunner};
 use crate::plan::LocalFiles;
+use crate::task::PlannedTask;
 use crate::{Error, Result};
 
 /// Minimum interval between progress reports, unless the number of finished tasks changes.

@@ -2,7 +2,7 @@
 
 use snowmelt_wire::PriceFile;
 
-use super::prices::Prices;
+use super::Prices;
 use crate::Result;
 
 /// The prices and the memory limits of a query's sandboxes.

@@ -1,4 +1,6 @@
-//! A planned query, ready to run.
+//! A query: planned, and ready to run.
+
+mod explain;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,19 +11,17 @@ use arrow::datatypes::SchemaRef;
 use snowmelt_api::{PhaseSpan, Profile};
 use snowmelt_wire::{FileGrant, S3Access};
 
-use super::cut::{Cut, Stage};
-use super::division::Division;
-use super::info::TableInfo;
-use super::outputs::Outputs;
-use super::statement::ResultKind;
-use super::tasks;
-use super::{QuerySpec, explain, text};
 use crate::Result;
-use crate::cost::{self, Circumstances, CostBasis};
+use crate::cost::{self, Circumstances};
 use crate::cpu::process_cpu;
-use crate::driver::{PlannedTask, RunOptions, output_schema, worth_a_task};
 use crate::exchange::{Cleaner, Reach};
+use crate::plan::{
+    Cut, Division, Outputs, Prepared, QuerySpec, ResultKind, Stage, TASK_BYTES, TableInfo,
+    driver_text, output_schema, prepare, tasks, workers_text, worth_a_task,
+};
+use crate::prices::CostBasis;
 use crate::scan::S3Settings;
+use crate::task::PlannedTask;
 use crate::udf::UdfPool;
 
 /// A query, cut into stages and the driver's part. Run it with [`PlannedQuery::run`].
@@ -46,20 +46,24 @@ pub struct PlannedQuery {
     given: BTreeMap<String, String>,
 }
 
+/// Plans a query: parses, checks, optimises and cuts it. Reads only the footers or the beginnings of
+/// its files.
+///
+/// # Errors
+/// Errors of the SQL or of its tables' locations, before any worker starts.
+pub async fn plan(spec: &QuerySpec) -> Result<PlannedQuery> {
+    let cpu_before = process_cpu();
+    let prepared = prepare(spec).await?;
+    PlannedQuery::new(spec, prepared, cpu_before)
+}
+
 impl PlannedQuery {
-    pub(super) fn new(
-        spec: &QuerySpec,
-        result_kind: ResultKind,
-        cut: Cut,
-        tables: Vec<TableInfo>,
-        pool: Arc<UdfPool>,
-        s3: S3Settings,
-        cpu_before: Duration,
-    ) -> Result<Self> {
+    fn new(spec: &QuerySpec, prepared: Prepared, cpu_before: Duration) -> Result<Self> {
+        let Prepared { result_kind, cut, tables, pool, s3 } = prepared;
         let mut profile = started_profile(spec);
         let reach = if spec.hosts > 1 { Reach::Hosts } else { Reach::OneHost };
-        profile.worker_plan = text::workers(&cut, reach);
-        profile.driver_plan = text::driver(&cut);
+        profile.worker_plan = workers_text(&cut, reach);
+        profile.driver_plan = driver_text(&cut);
         let accepted = spec.accepted;
         let (workers, scan_task_bytes) = (spec.workers, spec.scan_task_bytes);
         let by_objects = |stage: &Stage| stage.exchange().is_some_and(|it| it.objects().is_some());
@@ -105,7 +109,7 @@ impl PlannedQuery {
         let mut found = Vec::new();
         for stage in &self.cut.stages {
             let first = found.len() as u32;
-            found.extend(tasks::tasks(stage, &Outputs::new(), division, first, &self.s3)?);
+            found.extend(tasks(stage, &Outputs::new(), division, first, &self.s3)?);
         }
         Ok(found)
     }
@@ -162,10 +166,7 @@ impl PlannedQuery {
             &self.cut,
             &Circumstances {
                 workers: self.workers,
-                task_bytes: worth_a_task(
-                    RunOptions::default().task_bytes,
-                    self.basis.worker_memory,
-                ),
+                task_bytes: worth_a_task(TASK_BYTES, self.basis.worker_memory),
                 scan_task_bytes: self.scan_task_bytes,
                 basis: &self.basis,
                 s3: &self.s3,

@@ -20,7 +20,7 @@ use futures::{StreamExt, stream};
 use snowmelt_types::Report;
 use snowmelt_wire::{BatchDecoder, Kind};
 
-use super::queue::{ResultQueue, Segment};
+use super::{ResultQueue, Segment};
 
 /// Reads the results of a stage: as many partitions, in the same order, with the same properties
 /// as the stage's own root.

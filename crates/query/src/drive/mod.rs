@@ -8,6 +8,7 @@
 //! Invariant: the last frame of the answer is `End` or `Failure`; an answer without either means
 //! that the driver was lost.
 
+mod dispatch;
 mod platform;
 mod runner;
 
@@ -28,11 +29,15 @@ use snowmelt_wire::{
 use tokio::net::UnixStream;
 use tokio::runtime::Builder;
 
-use super::STACK_BYTES;
-use crate::driver::worth_a_task;
-use crate::plan::{PlannedQuery, QuerySpec, RANGE_SORT_BYTES, plan};
-use crate::{Answer, Cleaner, CostBasis, Error, RunOptions, panics};
+use crate::driver::{Answer, RunOptions};
+use crate::exchange::Cleaner;
+use crate::plan::{QuerySpec, RANGE_SORT_BYTES, worth_a_task};
+use crate::prices::CostBasis;
+use crate::query::{PlannedQuery, plan};
+use crate::worker::STACK_BYTES;
+use crate::{Error, panics};
 
+pub use dispatch::follow;
 use platform::Platform;
 use runner::PlatformRunner;
 
@@ -41,7 +46,7 @@ const FRAME_BYTES: usize = 16 << 20;
 
 /// Drives the query of a connection whose first frame is given. Returns when the answer is complete
 /// or its reader closes the socket.
-pub(super) fn answer(
+pub(crate) fn answer(
     frame: &Frame,
     descriptors: Vec<OwnedFd>,
     stream: FrameStream,

@@ -1,104 +1,17 @@
 //! The result queue: stores the results of tasks until the driver's plan reads them.
 //!
-//! Results are stored in their encoded form and decoded when read. Beyond a memory budget they go
-//! to an unnamed file, so that no file is left behind after a crash.
+//! Results are stored in their encoded form ([`Spool`](super::Spool)) and decoded when read.
 //!
 //! Invariant: a partition's results are from one task, and each row is from one of its attempts.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use snowmelt_wire::{Frame, Kind};
 use tokio::sync::Notify;
 
-use super::Attempt;
-use crate::{Error, Result};
-
-/// Memory budget for the results of one query.
-pub(crate) const MEMORY_BYTES: u64 = 64 << 20;
-
-/// Frames of results, in memory up to a budget and then in a file.
-#[derive(Debug)]
-pub(crate) struct Spool {
-    budget: u64,
-    file: Arc<File>,
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    in_memory: u64,
-    end: u64,
-}
-
-/// A frame of results, in memory or on disk. Dropping it returns its memory to the budget.
-#[derive(Debug)]
-pub(crate) enum Segment {
-    Memory { frame: Frame, _share: BudgetShare },
-    Disk { kind: Kind, file: Arc<File>, offset: u64, length: usize },
-}
-
-/// A share of the budget.
-#[derive(Debug)]
-pub(crate) struct BudgetShare {
-    spool: Arc<Spool>,
-    bytes: u64,
-}
-
-impl Drop for BudgetShare {
-    fn drop(&mut self) {
-        let mut state = self.spool.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.in_memory -= self.bytes;
-    }
-}
-
-impl Spool {
-    /// Keeps up to `budget` bytes in memory; the rest goes to `file`.
-    pub(crate) fn new(budget: u64, file: File) -> Arc<Self> {
-        Arc::new(Self { budget, file: Arc::new(file), state: Mutex::default() })
-    }
-
-    /// Stores a frame until its segment is dropped.
-    pub(crate) fn keep(self: &Arc<Self>, frame: Frame) -> Result<Segment> {
-        let bytes = frame.payload.len() as u64;
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.in_memory + bytes <= self.budget {
-            state.in_memory += bytes;
-            let share = BudgetShare { spool: Arc::clone(self), bytes };
-            return Ok(Segment::Memory { frame, _share: share });
-        }
-        let offset = state.reserve(bytes);
-        drop(state);
-        self.file.write_all_at(&frame.payload, offset).map_err(Error::Spool)?;
-        let file = Arc::clone(&self.file);
-        Ok(Segment::Disk { kind: frame.kind, file, offset, length: frame.payload.len() })
-    }
-}
-
-impl State {
-    fn reserve(&mut self, bytes: u64) -> u64 {
-        let offset = self.end;
-        self.end += bytes;
-        offset
-    }
-}
-
-impl Segment {
-    /// Loads the frame.
-    pub(crate) fn load(&self) -> Result<Frame> {
-        match self {
-            Self::Memory { frame, .. } => Ok(frame.clone()),
-            Self::Disk { kind, file, offset, length } => {
-                let mut payload = vec![0; *length];
-                file.read_exact_at(&mut payload, *offset).map_err(Error::Spool)?;
-                Ok(Frame::new(*kind, payload))
-            }
-        }
-    }
-}
+use super::Segment;
+use crate::Result;
 
 /// The results of one stage's tasks, by partition of the stage.
 ///
@@ -113,6 +26,9 @@ pub(crate) struct ResultQueue {
     parts: Mutex<BTreeMap<u32, Part>>,
     changed: Notify,
 }
+
+/// Results by partition of a stage.
+pub(crate) type Results = BTreeMap<u32, Vec<Segment>>;
 
 /// The unread results of one partition.
 #[derive(Debug, Default)]
@@ -132,7 +48,7 @@ impl ResultQueue {
     }
 
     /// True once all of the first `partitions` partitions are complete.
-    pub(super) fn is_complete(&self, partitions: usize) -> bool {
+    pub(crate) fn is_complete(&self, partitions: usize) -> bool {
         let parts = self.lock();
         (0..partitions as u32).all(|it| parts.get(&it).is_some_and(|part| part.complete))
     }
@@ -148,13 +64,13 @@ impl ResultQueue {
     }
 
     /// Adds a result of a running task.
-    pub(super) fn append(&self, partition: u32, segment: Segment) {
+    pub(crate) fn append(&self, partition: u32, segment: Segment) {
         self.lock().entry(partition).or_default().segments.push_back(Arc::new(segment));
         self.changed.notify_waiters();
     }
 
     /// Discards the unread results of a lost attempt.
-    pub(super) fn restart(&self, partitions: &[u32]) {
+    pub(crate) fn restart(&self, partitions: &[u32]) {
         let mut parts = self.lock();
         for partition in partitions {
             let part = parts.entry(*partition).or_default();
@@ -165,7 +81,7 @@ impl ResultQueue {
 
     /// Discards all results of a lost attempt, unless some were read: the next attempt may give
     /// other rows, or the same in another order.
-    pub(super) fn restart_unread(&self, partitions: &[u32]) -> bool {
+    pub(crate) fn restart_unread(&self, partitions: &[u32]) -> bool {
         let mut parts = self.lock();
         if partitions.iter().any(|it| parts.get(it).is_some_and(|part| part.read)) {
             return false;
@@ -178,9 +94,9 @@ impl ResultQueue {
         true
     }
 
-    /// Commits the results of a complete attempt, which ran `partitions`. Fails if a partition is
-    /// already complete: two tasks would have run it.
-    pub(crate) fn commit(&self, attempt: Attempt, partitions: &[u32]) -> Result<()> {
+    /// Commits the results of a complete attempt, which ran `partitions`: those that are not in the
+    /// queue yet, by partition. Fails if a partition is already complete: two tasks would have run it.
+    pub(crate) fn commit(&self, results: Results, partitions: &[u32]) -> Result<()> {
         let mut parts = self.lock();
         for partition in partitions {
             let part = parts.entry(*partition).or_default();
@@ -189,7 +105,7 @@ impl ResultQueue {
                 return Err(datafusion::error::DataFusionError::Internal(why).into());
             }
         }
-        for (partition, segments) in attempt.parts {
+        for (partition, segments) in results {
             parts.entry(partition).or_default().segments.extend(segments.into_iter().map(Arc::new));
         }
         drop(parts);
@@ -199,7 +115,7 @@ impl ResultQueue {
 
     /// Returns the next result of a partition for a reader that has read `read` results, with the
     /// number of the partition's restarts; `None` after the last result.
-    pub(super) async fn next(&self, partition: u32, read: usize) -> Option<(u32, Arc<Segment>)> {
+    pub(crate) async fn next(&self, partition: u32, read: usize) -> Option<(u32, Arc<Segment>)> {
         loop {
             let changed = self.changed.notified();
             let mut changed = std::pin::pin!(changed);
@@ -238,6 +154,9 @@ impl ResultQueue {
 
 #[cfg(test)]
 mod tests {
+    use snowmelt_wire::{Frame, Kind};
+
+    use super::super::Spool;
     use super::*;
 
     fn frame(byte: u8, length: usize) -> Frame {
@@ -248,44 +167,23 @@ mod tests {
         Spool::new(budget, tempfile::tempfile().unwrap())
     }
 
-    #[test]
-    fn frames_beyond_the_budget_are_read_from_disk() {
-        let spool = spool(100);
-        let kept: Vec<Segment> = (0..5).map(|byte| spool.keep(frame(byte, 60)).unwrap()).collect();
-        assert!(matches!(kept[0], Segment::Memory { .. }));
-        assert!(kept[1..].iter().all(|segment| matches!(segment, Segment::Disk { .. })));
-        for (byte, segment) in kept.iter().enumerate() {
-            assert_eq!(segment.load().unwrap(), frame(byte as u8, 60));
-        }
-    }
-
-    #[test]
-    fn dropped_results_return_their_memory() {
-        let spool = spool(100);
-        drop(spool.keep(frame(1, 100)).unwrap());
-        assert!(matches!(spool.keep(frame(2, 100)).unwrap(), Segment::Memory { .. }));
-    }
-
-    fn attempt(parts: &[u32]) -> Attempt {
-        let mut attempt = Attempt::new(0, spool(100), Arc::new(|_| ()), None);
-        attempt.parts = parts.iter().map(|part| (*part, Vec::new())).collect();
-        attempt
+    fn results(partitions: &[u32]) -> Results {
+        partitions.iter().map(|partition| (*partition, Vec::new())).collect()
     }
 
     #[test]
     fn a_partition_is_committed_once() {
         let queue = ResultQueue::default();
-        queue.commit(attempt(&[0, 2]), &[0, 2]).unwrap();
-        queue.commit(attempt(&[1]), &[1]).unwrap();
-        assert!(queue.commit(attempt(&[2]), &[2]).is_err());
+        queue.commit(results(&[0, 2]), &[0, 2]).unwrap();
+        queue.commit(results(&[1]), &[1]).unwrap();
+        assert!(queue.commit(results(&[2]), &[2]).is_err());
     }
 
     #[tokio::test]
     async fn kept_results_are_read_again() {
         let (queue, spool) = (ResultQueue::new(true), spool(1000));
-        let mut attempt = attempt(&[3]);
-        attempt.parts.insert(3, vec![spool.keep(frame(1, 1)).unwrap()]);
-        queue.commit(attempt, &[3]).unwrap();
+        let kept = Results::from([(3, vec![spool.keep(frame(1, 1)).unwrap()])]);
+        queue.commit(kept, &[3]).unwrap();
         assert!(queue.is_complete(0) && !queue.is_complete(4));
         for _ in 0..2 {
             assert_eq!(queue.next(3, 0).await.unwrap().1.load().unwrap().payload[0], 1);
@@ -310,7 +208,7 @@ mod tests {
         }
         queue.restart(&[7]);
         queue.append(7, spool.keep(frame(2, 1)).unwrap());
-        queue.commit(attempt(&[]), &[7]).unwrap();
+        queue.commit(results(&[]), &[7]).unwrap();
         assert_eq!(reader.await.unwrap(), [(0, 1), (1, 2)]);
     }
 }
