@@ -93,7 +93,7 @@ def widen(array: Any, wanted: Any) -> Any:
 
 
 def _fits(found: Any, wanted: Any) -> bool:
-    """The rules of Snowmelt's own SQL (`crates/query/src/udf/coercion.rs`)."""
+    """The rules of Snowmelt's own SQL (`crates/execute/src/udf/coercion.rs`)."""
     from pyarrow import types
 
     if found == wanted or types.is_null(found):

@@ -24,6 +24,7 @@ LAYERS = [
     "files",
     "store",
     "udf",
+    "execute",
     "query",
     "node",
     "tasks",
@@ -118,7 +119,8 @@ def test_the_server_links_no_query_engine(workspace: dict[str, Any]) -> None:
             if dependency["kind"] is None:
                 waiting.append(dependency["name"])
     assert "snowmelt-node" in reached
-    assert not {name for name in reached if "datafusion" in name or name == "snowmelt-query"}
+    engines = {"snowmelt-execute", "snowmelt-query"}
+    assert not {name for name in reached if "datafusion" in name or name in engines}
 
 
 def test_the_workspace_denies_unsafe_code(checkout: Path) -> None:

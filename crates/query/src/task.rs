@@ -3,11 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
+use snowmelt_execute::context::BATCH_ROWS;
 use snowmelt_wire::{
     FileGrant, ObjectOutput, OutputPartition, S3Access, TaskAsk, TaskRead, TaskStreams,
 };
-
-use crate::context::BATCH_ROWS;
 
 /// A task of a query, ready to be sent to a worker.
 #[derive(Clone, Debug, Default)]

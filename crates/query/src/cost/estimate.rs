@@ -5,6 +5,8 @@ use std::sync::Arc;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::HashJoinExec;
 use snowmelt_api::{Cost, StoreRequests};
+use snowmelt_execute::scan::S3Settings;
+use snowmelt_execute::tree::visit_scans;
 
 use super::bill::{Used, cost};
 use super::opened::Opened;
@@ -14,9 +16,7 @@ use super::work::Work;
 use crate::Result;
 use crate::plan::{Cut, Division, Outputs, Stage, tasks};
 use crate::prices::CostBasis;
-use crate::scan::S3Settings;
 use crate::task::PlannedTask;
-use crate::tree::visit_scans;
 
 /// Processor seconds of a task besides its rows: to decode its plan and to open its files.
 const TASK_CPU_SECONDS: f64 = 0.0037;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use object_store::path::Path;
 use parquet::file::metadata::ParquetMetaData;
+use snowmelt_execute::scan::{Footer, decode_sent, is_http};
 use snowmelt_wire::{ObjectFooter, S3Access};
 
 use super::reads::Reads;
-use crate::scan::{Footer, decode_sent, is_http};
 
 /// The files that a task has opened.
 pub(super) struct Opened<'t> {

@@ -24,11 +24,11 @@ use datafusion::physical_expr::utils::{collect_columns, split_conjunction};
 use datafusion::physical_optimizer::pruning::FilePruner;
 use datafusion::physical_plan::metrics::Count;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
+use snowmelt_execute::scan::{Footer, LeftGroups, Pruning, Requests};
 
 use super::opened::Opened;
 use super::reads::Reads;
 use crate::plan::read_bytes_of;
-use crate::scan::{Footer, LeftGroups, Pruning, Requests};
 
 /// Bytes of a Bloom filter's header, which tells its length.
 const BLOOM_HEADER: u64 = 20;
@@ -200,13 +200,13 @@ mod tests {
     use parquet::arrow::ArrowWriter;
     use parquet::file::metadata::ParquetMetaDataWriter;
     use parquet::file::properties::WriterProperties;
+    use snowmelt_execute::context::execution_config;
+    use snowmelt_execute::scan::{
+        Counters, CountingStore, Footers, StoreFooters, read_footer, with_own_parquet_reader,
+    };
     use snowmelt_wire::{ObjectFooter, S3Access};
 
     use super::*;
-    use crate::context::execution_config;
-    use crate::scan::{
-        Counters, CountingStore, Footers, StoreFooters, read_footer, with_own_parquet_reader,
-    };
 
     const ROWS: i64 = 200_000;
 

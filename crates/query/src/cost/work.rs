@@ -19,10 +19,10 @@ use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use snowmelt_execute::exchange::ExchangeReadExec;
+use snowmelt_execute::tree::{address, file_scan, is_partition_wise};
 
-use crate::exchange::ExchangeReadExec;
 use crate::plan::{Size, size};
-use crate::tree::{address, file_scan, is_partition_wise};
 
 /// A class of work that an operator does for each row, value or byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -21,6 +21,9 @@ use std::time::{Duration, Instant};
 use arrow::array::RecordBatch;
 use bytes::Bytes;
 use futures::FutureExt;
+use snowmelt_execute::exchange::Cleaner;
+use snowmelt_execute::panics;
+use snowmelt_execute::worker::STACK_BYTES;
 use snowmelt_types::{ErrorReport, Report};
 use snowmelt_wire::{
     BatchEncoder, Drive, Error as WireError, Frame, FrameStream, Kind, MAX_ANSWER_BYTES,
@@ -29,13 +32,11 @@ use snowmelt_wire::{
 use tokio::net::UnixStream;
 use tokio::runtime::Builder;
 
+use crate::Error;
 use crate::driver::{Answer, RunOptions};
-use crate::exchange::Cleaner;
 use crate::plan::{QuerySpec, RANGE_SORT_BYTES, worth_a_task};
 use crate::prices::CostBasis;
 use crate::query::{PlannedQuery, plan};
-use crate::worker::STACK_BYTES;
-use crate::{Error, panics};
 
 pub use dispatch::follow;
 use platform::Platform;

@@ -14,6 +14,11 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use snowmelt_api::{Cost, PhaseSpan, Profile, StoreRequests};
+use snowmelt_execute::context::{BATCH_ROWS, execution_config, execution_context};
+use snowmelt_execute::cpu::process_cpu;
+use snowmelt_execute::tree::count;
+use snowmelt_execute::udf::{self, UdfPool};
+use snowmelt_execute::worker::{PeakPool, operators};
 use snowmelt_types::{ByteSize, Report};
 
 use super::options::RunOptions;
@@ -21,14 +26,9 @@ use super::records::{Done, Finished};
 use super::stage_profiles::stage_profiles;
 use super::stages::run_all;
 use super::{Reporter, TaskRunner, findings, lanes};
-use crate::context::{BATCH_ROWS, execution_config, execution_context};
 use crate::cost::{Used, cost};
-use crate::cpu::process_cpu;
 use crate::plan::{output_batch, output_schema};
 use crate::query::PlannedQuery;
-use crate::tree::count;
-use crate::udf::{self, UdfPool};
-use crate::worker::{PeakPool, operators};
 use crate::{Error, Result};
 
 /// The result of a query: a stream of batches, and a profile after the last one.

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use snowmelt_execute::worker::partition_of;
 use snowmelt_wire::{Frame, Kind, TaskProgress};
 
 use crate::results::{ResultQueue, Results, Spool};
-use crate::worker::partition_of;
 use crate::{Error, Result};
 
 /// Callback for an attempt's progress.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures::stream::FuturesUnordered;
 use snowmelt_api::DiscardedAttempt;
+use snowmelt_execute::exchange::Exchange;
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::MAX_FURTHER_ATTEMPTS;
 
@@ -20,7 +21,6 @@ use super::options::RunOptions;
 use super::records::{Counts, Done, Records};
 use super::tasks::{Ended, Entry, How, Live, Run, Shared, finish};
 use crate::Result;
-use crate::exchange::Exchange;
 use crate::plan::{
     Division, Outputs, TaskOutput, leave_out_files, reads, reads_by_range, repeats, tasks,
 };

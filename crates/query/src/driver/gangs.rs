@@ -7,8 +7,9 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Instant;
 
+use snowmelt_execute::exchange::Exchange;
+
 use super::tasks::{Ended, Live};
-use crate::exchange::Exchange;
 use crate::plan::Stage;
 
 /// Two stages of which the second reads the first.

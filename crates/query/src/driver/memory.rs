@@ -14,12 +14,12 @@
 use std::sync::Arc;
 
 use datafusion::physical_plan::ExecutionPlan;
+use snowmelt_execute::faster::{can_sort_merge, spills_sooner};
+use snowmelt_execute::fault::{is_of_join, uses_scratch};
 use snowmelt_types::{Code, ErrorReport};
 
 use super::board::Board;
 use super::tasks::Live;
-use crate::faster::{can_sort_merge, spills_sooner};
-use crate::fault::{is_of_join, uses_scratch};
 use crate::task::PlannedTask;
 use crate::{Error, Result};
 

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::Partitioning;
 use snowmelt_api::{LargestPartition, StageProfile};
+use snowmelt_execute::exchange::{Reach, output_split};
+use snowmelt_execute::tree::{count, visit_scans};
 
 use super::records::{Finished, Records};
-use crate::exchange::{Reach, output_split};
 use crate::plan::{self, Stage};
-use crate::tree::{count, visit_scans};
 
 /// A profile for each stage.
 pub(super) fn stage_profiles(stages: &[Stage], records: &Records) -> Vec<StageProfile> {

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::{AbortHandle, BoxFuture, abortable};
+use snowmelt_execute::exchange::output_split;
+use snowmelt_execute::tree::count;
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::{OutputPartition, TaskStreams};
 
@@ -17,11 +19,9 @@ use super::gang_room::Reserving;
 use super::progress::ProgressTracker;
 use super::records::Finished;
 use super::{TaskError, TaskResult, TaskRunner};
-use crate::exchange::output_split;
 use crate::plan::Stage;
 use crate::results::Spool;
 use crate::task::PlannedTask;
-use crate::tree::count;
 use crate::{Error, Result};
 
 /// The state that all tasks of a query share.

@@ -7,14 +7,14 @@ use datafusion::execution::object_store::ObjectStoreUrl;
 use futures::TryStreamExt;
 use glob::Pattern;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use snowmelt_execute::paths::object_path;
+use snowmelt_execute::scan::{S3Settings, with_retries};
 use snowmelt_files::{
     Error as LocationError, MATCHING, glob_base, has_glob, is_hidden, retain_data,
 };
 
 use super::LocalFiles;
 use super::location::{Located, Source};
-use crate::paths::object_path;
-use crate::scan::{S3Settings, with_retries};
 use crate::{Error, Result};
 
 /// Finds the objects of `rest`, a bucket and a key. `known` keeps footers between queries.

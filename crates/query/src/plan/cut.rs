@@ -28,6 +28,11 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning};
+use snowmelt_execute::codec;
+use snowmelt_execute::exchange::{
+    Exchange, ExchangeReadExec, Facts, Level, Medium, levels, objects_at, output_split,
+};
+use snowmelt_execute::tree::{count, file_scan, is_partition_wise, with_children};
 use snowmelt_wire::ExchangeOptions;
 
 use super::cut_points::{CutPoints, Part};
@@ -35,12 +40,8 @@ use super::sendable::Sendable;
 use super::shared_exec::SharedExec;
 use super::small;
 use super::sorts::large_merge;
-use crate::exchange::{
-    Exchange, ExchangeReadExec, Facts, Level, Medium, levels, objects_at, output_split,
-};
 use crate::results::{ResultExec, ResultQueue};
-use crate::tree::{count, file_scan, is_partition_wise, with_children};
-use crate::{Error, Result, codec};
+use crate::{Error, Result};
 
 /// A plan in stages.
 #[derive(Clone, Debug)]

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use datafusion::error::Result;
 use datafusion::physical_plan::ExecutionPlan;
+use snowmelt_execute::codec;
+use snowmelt_execute::tree::{address, with_children};
 
 use super::shared_exec::SharedExec;
 use super::volatile::may_differ;
-use crate::codec;
-use crate::tree::{address, with_children};
 
 type Plan = Arc<dyn ExecutionPlan>;
 

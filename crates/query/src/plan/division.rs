@@ -1,5 +1,8 @@
 //! How many tasks a stage is worth.
 
+use snowmelt_execute::exchange::ExchangeReadExec;
+use snowmelt_execute::tree;
+use snowmelt_execute::tree::address;
 use snowmelt_wire::OutputPartition;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,9 +10,6 @@ use super::cut::Stage;
 use super::likely_tasks::scan_bytes;
 use super::outputs::Outputs;
 use super::stage_reads::{is_known, read_whole};
-use crate::exchange::ExchangeReadExec;
-use crate::tree;
-use crate::tree::address;
 
 /// The bytes that a task should have to read. To start a task, and to read the small tables with
 /// which it joins, costs about as much as to read a quarter of them.

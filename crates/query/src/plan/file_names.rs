@@ -8,6 +8,8 @@ use datafusion::datasource::ViewTable;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::logical_expr::{Expr, LogicalPlanBuilder, col, lit};
 use object_store::ObjectMeta;
+use snowmelt_execute::paths::shown;
+use snowmelt_execute::scan::S3Settings;
 use snowmelt_files::has_glob;
 use snowmelt_types::{Code, ErrorReport, Report};
 
@@ -15,8 +17,6 @@ use super::LocalFiles;
 use super::files::display_name;
 use super::hive::FolderColumns;
 use super::location::locate_all;
-use crate::paths::shown;
-use crate::scan::S3Settings;
 use crate::{Error, Result};
 
 /// The column of `glob`, as in DuckDB.

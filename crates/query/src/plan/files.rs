@@ -14,14 +14,15 @@ use object_store::{ObjectMeta, ObjectStore};
 use parquet::arrow::parquet_to_arrow_schema;
 use parquet::basic::Type;
 use parquet::file::metadata::ParquetMetaData;
+use snowmelt_execute::fault;
+use snowmelt_execute::panics::catch_panic;
+use snowmelt_execute::paths::{file_path, shown};
+use snowmelt_execute::scan::{Footer, GrantedFiles};
 use snowmelt_wire::FileGrant;
 
 use super::location::{Located, Source};
 use super::unify::unify;
-use crate::panics::catch_panic;
-use crate::paths::{file_path, shown};
-use crate::scan::{Footer, GrantedFiles};
-use crate::{Error, Result, fault};
+use crate::{Error, Result};
 
 /// The unit of INT96, the oldest form of timestamps.
 const INT96_UNIT: TimeUnit = TimeUnit::Microsecond;

@@ -5,9 +5,8 @@
 
 use arrow::datatypes::DataType;
 use datafusion::common::Column;
+use snowmelt_execute::checked::sql_name;
 use snowmelt_types::{Code, ErrorReport};
-
-use crate::checked::sql_name;
 
 /// The names of parts of a syntax tree, each with its words in SQL.
 const WORDS: [(&str, &str); 18] = [

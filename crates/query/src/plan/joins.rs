@@ -15,8 +15,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, PartitionMode};
 use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
-
-use crate::tree::count;
+use snowmelt_execute::tree::count;
 
 /// Chooses other forms before distribution and order are enforced. To be placed after the rule
 /// that selects joins.

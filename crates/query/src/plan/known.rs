@@ -8,10 +8,10 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use object_store::ObjectMeta;
+use snowmelt_execute::scan::{Footer, FooterError, decode_footer, fetch_footer};
 
 use super::files::{display_name, store_of};
 use super::location::{Located, Source};
-use crate::scan::{Footer, FooterError, decode_footer, fetch_footer};
 use crate::{Error, Result};
 
 /// Number of footers that are read concurrently.

@@ -8,12 +8,12 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
+use snowmelt_execute::tree::file_scan;
+use snowmelt_execute::udf;
 
 use super::estimate::estimate;
 use super::info::read_bytes;
 use super::shared_exec::SharedExec;
-use crate::tree::file_scan;
-use crate::udf;
 
 /// Bytes for which a row of a file counts at least: a column of one value has hardly any bytes.
 const ROW_BYTES: f64 = 8.0;

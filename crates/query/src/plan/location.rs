@@ -7,14 +7,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use datafusion::execution::object_store::ObjectStoreUrl;
 use object_store::{ObjectMeta, ObjectStore};
+use snowmelt_execute::paths::local_path;
+use snowmelt_execute::scan::S3Settings;
 use snowmelt_files::Kind;
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::LocalFile;
 
 use super::web::{self, WebFile};
 use super::{LocalFiles, bucket};
-use crate::paths::local_path;
-use crate::scan::S3Settings;
 use crate::{Error, Result};
 
 /// The files of a table and their store.
@@ -149,7 +149,7 @@ mod tests {
         std::fs::write(&odd, "x").unwrap();
         let files = snowmelt_files::find("*.parquet", folder.path()).unwrap();
         let meta = object_meta(&files[0]).unwrap();
-        let back = crate::paths::file_path(&meta.location);
+        let back = snowmelt_execute::paths::file_path(&meta.location);
         assert_eq!(back, odd.canonicalize().unwrap());
     }
 

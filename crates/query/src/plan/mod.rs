@@ -78,6 +78,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use snowmelt_execute::faster::with_faster_operators;
+use snowmelt_execute::scan::S3Settings;
+use snowmelt_execute::udf::UdfPool;
 use snowmelt_wire::{CsvOption, ExchangeOptions, HttpSource, Parameters, Signature};
 
 pub(crate) use answer_columns::{output_batch, output_schema};
@@ -97,10 +100,7 @@ pub(crate) use statement::ResultKind;
 pub(crate) use tasks::{reads, reads_by_range, tasks};
 pub(crate) use text::{driver_text, workers_text};
 
-use crate::faster::with_faster_operators;
 use crate::prices::CostBasis;
-use crate::scan::S3Settings;
-use crate::udf::UdfPool;
 use crate::{Error, Result};
 
 /// Bytes of rows from which on a sort of all of them is merged by workers, in ranges of keys. The

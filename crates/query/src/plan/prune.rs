@@ -17,9 +17,8 @@ use datafusion::logical_expr::utils::conjunction;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_optimizer::pruning::{PruningPredicate, PruningPredicateBuilder};
 use parquet::file::metadata::ParquetMetaData;
-
-use crate::scan::Pruning;
-use crate::udf::RemoteUdf;
+use snowmelt_execute::scan::Pruning;
+use snowmelt_execute::udf::RemoteUdf;
 
 /// Number of row groups that planning has left out of a scan; stored with the first part of the
 /// scan.

@@ -252,12 +252,12 @@ fn wrong(message: String, hint: &str) -> ErrorReport {
 #[cfg(test)]
 mod tests {
     use arrow::datatypes::DataType;
+    use snowmelt_execute::read::Encoding;
     use snowmelt_types::Report;
 
     use super::super::formats::{Mark, Types};
     use super::super::statement::parse;
     use super::*;
-    use crate::read::Encoding;
 
     fn calls(sql: &str) -> Result<(Statement, Vec<ReadCall>)> {
         let mut statement = parse(sql, &Default::default())?;

@@ -25,11 +25,11 @@ use datafusion::physical_plan::joins::{HashJoinExec, HashJoinExecBuilder, Partit
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
+use snowmelt_execute::tree::{address, count, with_children};
 
 use super::estimate::{Estimate, estimate};
 use super::small::is_small;
 use super::volatile::is_nondeterministic;
-use crate::tree::{address, count, with_children};
 
 type Plan = Arc<dyn ExecutionPlan>;
 

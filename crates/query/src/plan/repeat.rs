@@ -26,12 +26,12 @@ use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
+use snowmelt_execute::exchange::{Exchange, ExchangeReadExec};
+use snowmelt_execute::tree::{count, file_scan};
 
 use super::cut::Stage;
 use super::tasks::reads_by_range;
 use super::volatile::is_nondeterministic;
-use crate::exchange::{Exchange, ExchangeReadExec};
-use crate::tree::{count, file_scan};
 
 /// Aggregates whose result does not depend on the order of their input, unless they add up floating
 /// point numbers.

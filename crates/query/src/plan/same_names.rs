@@ -15,11 +15,11 @@ use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
     Expr, Ident, LimitClause, Query, Select, SelectItem, Visit, VisitMut, Visitor, VisitorMut,
 };
+use snowmelt_execute::checked::WRITTEN;
 
 use super::meaning::{call, quoted};
 use super::names;
 use super::using::has_columns_call;
-use crate::checked::WRITTEN;
 
 /// Whether a statement is refused because of the names of its expressions.
 pub(super) fn is_refusal(error: &DataFusionError) -> bool {

@@ -8,11 +8,12 @@ use std::sync::Arc;
 
 use datafusion::execution::config::SessionConfig;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use snowmelt_execute::codec;
+use snowmelt_execute::exchange::{ExchangeReadExec, Facts};
+use snowmelt_execute::tree::{address, file_scan, with_children};
 
 use super::shared_exec::SharedExec;
-use crate::exchange::{ExchangeReadExec, Facts};
-use crate::tree::{address, file_scan, with_children};
-use crate::{Error, Result, codec};
+use crate::{Error, Result};
 
 /// The operators that may run on workers, by address.
 pub(super) struct Sendable(HashSet<usize>);

@@ -7,10 +7,9 @@ use bytes::Bytes;
 use datafusion::datasource::listing::{FileRange, PartitionedFile};
 use object_store::path::Path;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataWriter, RowGroupMetaData};
+use snowmelt_execute::panics::catch_panic;
+use snowmelt_execute::scan::{Footer, first_byte};
 use snowmelt_wire::ObjectFooter;
-
-use crate::panics::catch_panic;
-use crate::scan::{Footer, first_byte};
 
 /// The most bytes of metadata of one file that are sent.
 const FILE_BYTES: usize = 256 << 10;

@@ -12,11 +12,11 @@ use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::Result;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::union::UnionExec;
+use snowmelt_execute::codec;
+use snowmelt_execute::tree::{file_scan, is_partition_wise, of_union, visit_scans, with_children};
 
 use super::cut::Stage;
-use crate::codec;
 use crate::task::PlannedTask;
-use crate::tree::{file_scan, is_partition_wise, of_union, visit_scans, with_children};
 
 /// The number of tasks that are sent the same plan.
 const TASKS: usize = 64;

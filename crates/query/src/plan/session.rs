@@ -13,6 +13,13 @@ use datafusion::physical_optimizer::join_selection::JoinSelection;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_optimizer::sanity_checker::SanityCheckPlan;
 use datafusion::physical_plan::ExecutionPlan;
+use snowmelt_execute::checked::{
+    self, CheckIntegers, CheckSubqueries, CompareIntervals, OrderWindows,
+};
+use snowmelt_execute::codec::KeepNullable;
+use snowmelt_execute::context::{BATCH_ROWS, execution_config};
+use snowmelt_execute::everyday;
+use snowmelt_execute::udf::{self, CheckAggregateCalls, UdfPool};
 use snowmelt_types::{Code, ErrorReport, Report};
 
 use super::calls::{KeepCallsAbove, PushDownConditions, ReuseCalls};
@@ -28,11 +35,6 @@ use super::table_functions::{TableFunctions, lateral};
 use super::unions::HideConstants;
 use super::writing::Writing;
 use super::{QuerySpec, all_columns, asof, equivalents, names, shared, sql_error};
-use crate::checked::{self, CheckIntegers, CheckSubqueries, CompareIntervals, OrderWindows};
-use crate::codec::KeepNullable;
-use crate::context::{BATCH_ROWS, execution_config};
-use crate::everyday;
-use crate::udf::{self, CheckAggregateCalls, UdfPool};
 use crate::{Error, Result};
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;

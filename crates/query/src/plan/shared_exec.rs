@@ -12,8 +12,7 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
     ReplaceChildrenOptions, SendableRecordBatchStream,
 };
-
-use crate::tree::count;
+use snowmelt_execute::tree::count;
 
 /// The rows of a part of a plan, in its partitions. The part is no input: rules that pass filters or
 /// orders to inputs would make it another one for each reader.

@@ -8,12 +8,12 @@ use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::projection::ProjectionExec;
+use snowmelt_execute::tree::file_scan;
 
 use super::estimate::estimate;
 use super::info::read_bytes;
 use super::shared_exec::SharedExec;
 use super::volatile::is_nondeterministic;
-use crate::tree::file_scan;
 
 /// The size of the columns of small tables, as stored. A stage of its own costs about as much as
 /// reading this much.

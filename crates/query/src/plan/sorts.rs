@@ -10,12 +10,12 @@ use arrow::datatypes::{DataType, Schema};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
+use snowmelt_execute::sort_keys::SortKeys;
+use snowmelt_execute::tree::count;
 
 use super::estimate::{Size, size};
 use super::volatile::is_nondeterministic;
 use crate::Result;
-use crate::sort_keys::SortKeys;
-use crate::tree::count;
 
 /// Finds the merge of sorted partitions whose estimated bytes are enough for it to be divided into
 /// ranges.

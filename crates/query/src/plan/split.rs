@@ -7,8 +7,7 @@
 //! Invariant: each row group is in exactly one partition.
 
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
-
-use crate::scan::first_byte;
+use snowmelt_execute::scan::first_byte;
 
 /// Minimum size of a partition: a smaller one is not worth a worker.
 pub(super) const MIN_PARTITION_BYTES: u64 = 4 << 10;

@@ -26,11 +26,11 @@ use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning};
+use snowmelt_execute::exchange::{ExchangeReadExec, output_split};
+use snowmelt_execute::tree::{count, visit};
 
 use super::cut::Stage;
 use super::outputs::{Outputs, TaskOutput};
-use crate::exchange::{ExchangeReadExec, output_split};
-use crate::tree::{count, visit};
 
 /// The factor from which on a partition is divided: the bytes of its probe side, relative to the
 /// median partition's.

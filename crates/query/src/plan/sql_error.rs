@@ -6,6 +6,7 @@ use datafusion::common::{Column, SchemaError};
 use datafusion::error::DataFusionError;
 use datafusion::execution::session_state::SessionState;
 use datafusion::sql::sqlparser::parser::ParserError;
+use snowmelt_execute::udf::refused_call;
 use snowmelt_types::{Code, ErrorReport, Report, SourceLocation};
 
 use super::equivalents::{of_unknown_function, of_wrong_text};
@@ -14,7 +15,6 @@ use super::internals::{
 };
 use super::session::function_names;
 use crate::Error;
-use crate::udf::refused_call;
 
 /// A position in the SQL: line and column, both from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use snowmelt_execute::exchange::ExchangeReadExec;
+use snowmelt_execute::tree;
+
 use super::cut::Stage;
 use super::outputs::Outputs;
-use crate::exchange::ExchangeReadExec;
-use crate::tree;
 
 /// True if all that a stage reads is there: nothing of it is streamed.
 pub(super) fn is_known(stage: &Stage, outputs: &Outputs) -> bool {

@@ -10,13 +10,13 @@ use datafusion::sql::parser::{DFParserBuilder, Statement as DfStatement};
 use datafusion::sql::sqlparser::ast::{
     Expr, ObjectName, ObjectNamePart, Query, SetExpr, Statement as SqlStatement, Visit, Visitor,
 };
+use snowmelt_execute::checked;
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::Parameters;
 
 use super::dialect::{self, PostgresLike};
 use super::parameters::Bound;
 use super::{asof, equivalents, from, meaning, parameters, pivot, samples, sql_error};
-use crate::checked;
 use crate::{Error, Result};
 
 /// A statement that may run.

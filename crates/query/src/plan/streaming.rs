@@ -14,10 +14,10 @@ use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::union::UnionExec;
+use snowmelt_execute::exchange::ExchangeReadExec;
 
 use super::cut::Cut;
 use super::volatile::is_nondeterministic;
-use crate::exchange::ExchangeReadExec;
 use crate::results::ResultExec;
 
 /// Enables streaming for the results of a query where that is safe.

@@ -17,10 +17,10 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::NestedLoopJoinExec;
 use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
 use datafusion::physical_plan::union::UnionExec;
+use snowmelt_execute::exchange::{ExchangeReadExec, Medium, output_split};
+use snowmelt_execute::tree::is_partition_wise;
 
 use super::cut::{Output, Stage};
-use crate::exchange::{ExchangeReadExec, Medium, output_split};
-use crate::tree::is_partition_wise;
 
 /// Makes streams of the exchanges that can be streams, and notes for the others why they cannot.
 pub(super) fn choose(stages: &mut [Stage]) {

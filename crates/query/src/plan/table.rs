@@ -18,6 +18,7 @@ use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::resolve::resolve_table_references;
+use snowmelt_execute::scan::S3Settings;
 use snowmelt_files::Format;
 
 use super::file_names;
@@ -32,8 +33,7 @@ use super::read_calls::{ReadCall, ReadCalls};
 use super::split::{self, Unit};
 use super::statement::Statement;
 use super::{QuerySpec, distinct, sql_error};
-use crate::scan::S3Settings;
-use crate::{Error, Result};
+use crate::Result;
 
 /// Registers every table that a statement names: by its name in `spec.tables`, by the location that
 /// its FROM quotes, or by a call that reads one.
@@ -261,11 +261,5 @@ impl TableProvider for ParquetTable {
             .with_limit(limit)
             .build();
         Ok(DataSourceExec::from_data_source(config))
-    }
-}
-
-impl From<datafusion::arrow::error::ArrowError> for Error {
-    fn from(error: datafusion::arrow::error::ArrowError) -> Self {
-        Self::Execution(error.into())
     }
 }

@@ -7,6 +7,11 @@ use std::ops::Range;
 
 use datafusion::datasource::physical_plan::FileScanConfig;
 use object_store::ObjectMeta;
+use snowmelt_execute::exchange::{Exchange, ExchangeReadExec, Medium};
+use snowmelt_execute::faster::may_spill;
+use snowmelt_execute::paths::file_path;
+use snowmelt_execute::scan::{S3Settings, is_http};
+use snowmelt_execute::{tree, udf};
 use snowmelt_wire::{FileGrant, ObjectOutput, ObjectsAt, OutputPartition, S3Access, TaskRead};
 
 use super::cut::Stage;
@@ -17,13 +22,8 @@ use super::ranges::Ranges;
 use super::sent_footers::{Allowance, SentFooters};
 use super::spread::{Share, spread};
 use super::stage_reads::{is_known, partitions_read, read_whole};
-use crate::exchange::{Exchange, ExchangeReadExec, Medium};
-use crate::faster::may_spill;
-use crate::paths::file_path;
-use crate::scan::{S3Settings, is_http};
+use crate::Result;
 use crate::task::PlannedTask;
-use crate::udf;
-use crate::{Result, tree};
 
 /// Makes the tasks of a stage, numbered from `first`. Without the outputs that the stage reads,
 /// they are the most tasks that it can have, and read nothing.
@@ -243,10 +243,10 @@ mod tests {
     use datafusion::physical_plan::joins::CrossJoinExec;
     use datafusion::physical_plan::{ExecutionPlan, Partitioning};
     use proptest::prelude::*;
+    use snowmelt_execute::exchange::Facts;
 
     use super::super::cut::Output;
     use super::*;
-    use crate::exchange::Facts;
     use crate::results::ResultQueue;
 
     /// A stage that joins all rows of stage 0, in three partitions, with those of stage 1.

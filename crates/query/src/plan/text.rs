@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use datafusion::physical_plan::ExecutionPlan;
+use snowmelt_execute::exchange::Reach;
+use snowmelt_execute::operator_text::operator_text;
+use snowmelt_execute::tree::count;
 
 use super::cut::{Cut, Output, Stage};
-use crate::exchange::Reach;
-use crate::operator_text::operator_text;
-use crate::tree::count;
 
 /// The workers' programs, stage by stage, and the medium of the exchanges between them.
 pub(crate) fn workers_text(cut: &Cut, reach: Reach) -> String {

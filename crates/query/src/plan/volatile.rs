@@ -5,8 +5,7 @@ use std::sync::Arc;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_plan::ExecutionPlan;
-
-use crate::udf;
+use snowmelt_execute::udf;
 
 /// True if a part of a plan may give other rows the next time.
 pub(super) fn may_differ(node: &Arc<dyn ExecutionPlan>) -> bool {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use snowmelt_execute::scan::{S3Settings, with_retries};
 use snowmelt_files::Error as LocationError;
 use url::Url;
 
-use crate::scan::{S3Settings, with_retries};
 use crate::{Error, Result};
 
 /// A file and its server.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch, StringArray};
 use arrow::datatypes::Schema;
+use snowmelt_execute::checked::sql_name;
 
 use crate::Result;
-use crate::checked::sql_name;
 
 /// Returns both halves of the plan, a row for each line of text: the half, and the line.
 pub(super) fn plan(worker: &str, driver: &str) -> Result<RecordBatch> {

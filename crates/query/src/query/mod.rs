@@ -9,20 +9,20 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use snowmelt_api::{PhaseSpan, Profile};
+use snowmelt_execute::cpu::process_cpu;
+use snowmelt_execute::exchange::{Cleaner, Reach};
+use snowmelt_execute::scan::S3Settings;
+use snowmelt_execute::udf::UdfPool;
 use snowmelt_wire::{FileGrant, S3Access};
 
 use crate::Result;
 use crate::cost::{self, Circumstances};
-use crate::cpu::process_cpu;
-use crate::exchange::{Cleaner, Reach};
 use crate::plan::{
     Cut, Division, Outputs, Prepared, QuerySpec, ResultKind, Stage, TASK_BYTES, TableInfo,
     driver_text, output_schema, prepare, tasks, workers_text, worth_a_task,
 };
 use crate::prices::CostBasis;
-use crate::scan::S3Settings;
 use crate::task::PlannedTask;
-use crate::udf::UdfPool;
 
 /// A query, cut into stages and the driver's part. Run it with [`PlannedQuery::run`].
 #[derive(Debug)]
@@ -131,9 +131,9 @@ impl PlannedQuery {
 
     /// Names of all UDFs that the query calls, in workers or in the driver.
     pub fn udfs(&self) -> Result<Vec<String>> {
-        let mut names = crate::udf::names_in(&self.cut.driver)?;
+        let mut names = snowmelt_execute::udf::names_in(&self.cut.driver)?;
         for stage in &self.cut.stages {
-            names.extend(crate::udf::names_in(&stage.plan)?);
+            names.extend(snowmelt_execute::udf::names_in(&stage.plan)?);
         }
         Ok(names.into_iter().collect())
     }

@@ -4,11 +4,10 @@
 //! `End` or `Failure`.
 
 use bytes::Bytes;
+use snowmelt_execute::exchange::Cleaner;
 use snowmelt_types::Report;
 use snowmelt_wire::{Clean, Frame, FrameStream, Kind, Result as WireResult};
 use tokio::runtime::Builder;
-
-use crate::exchange::Cleaner;
 
 /// Answers a connection whose first frame is given.
 pub(super) fn answer(frame: &Frame, mut stream: FrameStream) -> WireResult<()> {

@@ -2,11 +2,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use snowmelt_execute::panics;
 use snowmelt_types::Report;
 use snowmelt_wire::{Frame, FrameStream, Kind, Result as WireResult, Statement};
 use tokio::runtime::Builder;
 
-use crate::panics;
 use crate::plan::definition;
 
 /// Answers a connection whose first frame is given.

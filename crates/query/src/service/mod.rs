@@ -12,10 +12,10 @@ mod define;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::ExitCode;
 
+use snowmelt_execute::worker::{self, STACK_BYTES, Watcher, turn_off_huge_pages, watch_pair};
 use snowmelt_wire::{FrameStream, Kind};
 
 use crate::drive;
-use crate::worker::{self, STACK_BYTES, Watcher, turn_off_huge_pages, watch_pair};
 
 /// Serves tasks, one at a time, until the listener fails. The main loop of `snowmelt-query`, whose
 /// first thread watches the tasks that the second one runs.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use arrow::util::pretty::pretty_format_batches;
 use snowmelt_api::Profile;
-use snowmelt_query::{ObjectExchange, QuerySpec, plan};
+use snowmelt_execute::exchange::ObjectExchange;
+use snowmelt_query::{QuerySpec, plan};
 use snowmelt_types::Report;
 use snowmelt_wire::{ExchangeOptions, Medium};
 

@@ -17,9 +17,9 @@ use datafusion::physical_optimizer::projection_pushdown::ProjectionPushdown;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::{ProjectionExec, try_embed_projection};
 use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
+use snowmelt_execute::udf;
 
 use crate::plan::planning_only::PlanningOnlyExec;
-use crate::udf;
 
 /// A rule of DataFusion, which moves nothing through the input of a projection with calls.
 #[derive(Debug)]

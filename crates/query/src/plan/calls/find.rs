@@ -6,8 +6,7 @@ use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, Result};
 use datafusion::logical_expr::expr::{AggregateFunction, ScalarFunction, WindowFunction};
 use datafusion::logical_expr::{BinaryExpr, Case, Expr, Operator};
-
-use crate::udf::RemoteUdf;
+use snowmelt_execute::udf::RemoteUdf;
 
 /// A call and how often it is written.
 #[derive(Clone, Debug)]

@@ -10,14 +10,14 @@ use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJo
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
+use snowmelt_execute::exchange::ExchangeReadExec;
+use snowmelt_execute::tree::file_scan;
 
 use super::column::{Column, width};
 use super::selectivity::{column, selectivity};
 use super::{Estimate, Input, joined_rows};
-use crate::exchange::ExchangeReadExec;
 use crate::plan::info::read_bytes;
 use crate::plan::shared_exec::SharedExec;
-use crate::tree::file_scan;
 
 /// Stored bytes of a row in a file without statistics.
 const STORED_WIDTH: f64 = 64.0;

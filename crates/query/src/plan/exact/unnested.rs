@@ -11,8 +11,7 @@ use datafusion::common::{Column, FunctionalDependencies};
 use datafusion::error::Result;
 use datafusion::logical_expr::logical_plan::{Projection, Unnest};
 use datafusion::logical_expr::{Expr, LogicalPlan};
-
-use crate::checked::repeated;
+use snowmelt_execute::checked::repeated;
 
 /// Makes UNNEST forget which columns of its input are keys.
 pub(super) fn forget_keys(plan: LogicalPlan) -> Result<LogicalPlan> {

@@ -5,6 +5,11 @@ use std::sync::Arc;
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::{DataType, Field, FieldRef, Schema};
 use object_store::ObjectMeta;
+use snowmelt_execute::context::BATCH_ROWS;
+use snowmelt_execute::read::{
+    CsvDecoder, Decoder, Dialect, Header, MAX_COLUMNS, MAX_HEADER_BYTES, Quotes, escaped, newlines,
+    split_header, values, wrong_line,
+};
 use snowmelt_files::{Compression, Kind};
 use snowmelt_types::ErrorReport;
 
@@ -14,11 +19,6 @@ use super::options::CsvOptions;
 use super::sample::{Sample, Sampler};
 use super::values::Guess;
 use super::{Columns, Found, duplicate_column, pieces};
-use crate::context::BATCH_ROWS;
-use crate::read::{
-    CsvDecoder, Decoder, Dialect, Header, MAX_COLUMNS, MAX_HEADER_BYTES, Quotes, escaped, newlines,
-    split_header, values, wrong_line,
-};
 use crate::{Error, Result};
 
 /// The result of reading a sample of a file.

@@ -6,9 +6,10 @@
 
 use std::borrow::Cow;
 
+use snowmelt_execute::read::{Dialect, Encoding, Quotes, Recoder, without_lines, without_mark};
+
 use super::options::CsvOptions;
 use super::sample::Sample;
-use crate::read::{Dialect, Encoding, Quotes, Recoder, without_lines, without_mark};
 
 /// Delimiters that are tried, after the usual one of the format.
 const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];

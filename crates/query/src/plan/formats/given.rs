@@ -4,12 +4,12 @@
 //! meaning in the SQL, in the command and in Python.
 
 use arrow::datatypes::{DataType, TimeUnit};
+use snowmelt_execute::read::{Encoding, MAX_COLUMNS};
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::CsvOption;
 
 use super::option_value::{one, truth};
 use super::options::{CsvOptions, Mark, Types};
-use crate::read::{Encoding, MAX_COLUMNS};
 
 /// The names of all options, of which each may have others.
 const NAMES: [&str; 18] = [

@@ -1,7 +1,8 @@
 //! Whether the first record of a CSV file has the names of its columns.
 
+use snowmelt_execute::read::Notation;
+
 use super::values::Guess;
-use crate::read::Notation;
 
 /// The content of the first record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -26,14 +26,14 @@ use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use object_store::ObjectMeta;
+use snowmelt_execute::read::{Dialect, MAX_COLUMNS, arrow_footer, corrupt, wrong_line};
+use snowmelt_execute::scan::FooterError;
 use snowmelt_files::{Compression, Format, Kind};
 use snowmelt_types::{Code, ErrorReport};
 
 use super::files::{as_read, display_name, duplicate_column, store_of, without_metadata};
 use super::location::Located;
 use super::unify::{Conflict, differing_in_case, unify_or};
-use crate::read::{Dialect, MAX_COLUMNS, arrow_footer, corrupt, wrong_line};
-use crate::scan::FooterError;
 use crate::{Error, Result};
 use header::First;
 use pieces::Piece;

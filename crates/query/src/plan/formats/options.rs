@@ -1,11 +1,11 @@
 //! The options that a query gives for the CSV files that it reads; the rest is recognised.
 
 use arrow::datatypes::{DataType, Schema};
+use snowmelt_execute::read::{Encoding, Notation};
 use snowmelt_types::{Code, ErrorReport};
 
 use super::sheet_options::SheetOptions;
 use crate::Error;
-use crate::read::{Encoding, Notation};
 
 /// The options of `read_csv`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

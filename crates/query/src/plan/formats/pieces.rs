@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// The least bytes of a piece of a text file. A header line is never longer, so it lies in the first
 /// piece.
-const TEXT_PIECE: u64 = crate::read::MAX_HEADER_BYTES as u64;
+const TEXT_PIECE: u64 = snowmelt_execute::read::MAX_HEADER_BYTES as u64;
 
 /// The most pieces of a text file.
 const MAX_PIECES: u64 = 4096;

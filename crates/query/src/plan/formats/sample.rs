@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use object_store::{ObjectMeta, ObjectStore};
+use snowmelt_execute::read::{inflate_beginning, not_inflated};
+use snowmelt_execute::scan::read_bytes;
 use snowmelt_files::Compression;
 
 use super::super::files::{display_name, store_of};
 use super::super::location::Located;
-use crate::read::{inflate_beginning, not_inflated};
-use crate::scan::read_bytes;
 use crate::{Error, Result};
 
 /// Bytes that are read of all files of a table together, and at least and at most of each.

@@ -12,13 +12,13 @@ use arrow::datatypes::{DataType, Field, Schema};
 use object_store::ObjectMeta;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::error::Category;
+use snowmelt_execute::read::{
+    Dialect, Frame, Framer, MAX_COLUMNS, newlines, without_mark, wrong_line, wrong_object,
+};
 use snowmelt_files::{Compression, Format};
 
 use super::sample::{Sample, Sampler};
 use super::{Columns, Found, pieces};
-use crate::read::{
-    Dialect, Frame, Framer, MAX_COLUMNS, newlines, without_mark, wrong_line, wrong_object,
-};
 use crate::{Error, Result};
 
 /// The type of some values.

@@ -9,6 +9,10 @@ use std::ops::ControlFlow;
 use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use bytes::Bytes;
 use object_store::ObjectMeta;
+use snowmelt_execute::read::{
+    Book, Cells, Dialect, MAX_FILE_BYTES, Place, SHEET_ROWS, Value, cell_name, corrupt,
+};
+use snowmelt_execute::scan::read_bytes;
 use snowmelt_files::Format;
 use snowmelt_types::{ByteSize, Code, ErrorReport};
 
@@ -18,10 +22,6 @@ use super::header::First;
 use super::options::ReadOptions;
 use super::sheet_options::{Area, SheetOptions};
 use super::{Columns, Found, pieces};
-use crate::read::{
-    Book, Cells, Dialect, MAX_FILE_BYTES, Place, SHEET_ROWS, Value, cell_name, corrupt,
-};
-use crate::scan::read_bytes;
 use crate::{Error, Result};
 
 const HINT: &str =

@@ -1,10 +1,10 @@
 //! The options of `read_xlsx`, which are DuckDB's.
 
+use snowmelt_execute::read::{SHEET_COLUMNS, SHEET_ROWS};
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::CsvOption;
 
 use super::option_value::{one, truth};
-use crate::read::{SHEET_COLUMNS, SHEET_ROWS};
 
 const NAMES: &str = "sheet, header, range, all_varchar, ignore_errors, stop_at_empty, \
                      empty_as_varchar, filename";

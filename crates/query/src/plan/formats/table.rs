@@ -18,6 +18,7 @@ use datafusion::error::Result as DfResult;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::physical_plan::ExecutionPlan;
+use snowmelt_execute::read::Dialect;
 use snowmelt_files::{Compression, Format};
 
 use super::super::file_names::columns_beside;
@@ -27,7 +28,6 @@ use super::super::location::Located;
 use super::super::split::{self, Unit};
 use super::{ReadOptions, TableFile, prune};
 use crate::Result;
-use crate::read::Dialect;
 
 /// A table of files of one format, other than Parquet.
 #[derive(Debug)]

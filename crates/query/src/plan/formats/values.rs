@@ -3,8 +3,7 @@
 use arrow::array::timezone::Tz;
 use arrow::compute::kernels::cast_utils::{Parser, string_to_datetime};
 use arrow::datatypes::{DataType, Date32Type, TimeUnit};
-
-use crate::read::{DayForm, Notation};
+use snowmelt_execute::read::{DayForm, Notation};
 
 /// Length of a date.
 const DATE: usize = 10;

@@ -11,12 +11,12 @@ use datafusion::sql::sqlparser::ast::{
     Expr, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectName, ObjectNamePart, TableAlias,
     TableFactor, Visit, VisitMut, Visitor, VisitorMut,
 };
+use snowmelt_execute::udf::table_columns;
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::Signature;
 
 use crate::plan::sql_error;
 use crate::plan::statement::Statement;
-use crate::udf::table_columns;
 use crate::{Error, Result};
 
 /// The names of the columns of each table function, by its name in lower case.

@@ -12,11 +12,11 @@ use datafusion::logical_expr::{Expr, ScalarUDF};
 use datafusion::sql::sqlparser::ast::{
     FunctionArg, FunctionArgExpr, Ident, ObjectName, ObjectNamePart, TableAlias, TableFactor,
 };
+use snowmelt_execute::udf::{RemoteUdf, UdfPool};
 use snowmelt_wire::{Signature, UdfKind};
 
 use super::rows;
 use crate::Result;
-use crate::udf::{RemoteUdf, UdfPool};
 
 /// The table functions of a query, by name in lower case.
 #[derive(Debug)]

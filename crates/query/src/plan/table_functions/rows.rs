@@ -10,8 +10,7 @@ use datafusion::functions::core::expr_fn::get_field;
 use datafusion::logical_expr::expr::{Alias, ScalarFunction};
 use datafusion::logical_expr::logical_plan::{EmptyRelation, Projection, Unnest};
 use datafusion::logical_expr::{Expr, LogicalPlan, ScalarUDF};
-
-use crate::udf::RemoteUdf;
+use snowmelt_execute::udf::RemoteUdf;
 
 /// The name of the column with the list.
 pub(super) const ROWS: &str = "__rows";

@@ -1,0 +1,216 @@
+//! Faster implementations of some operators of DataFusion, which need less CPU time.
+//!
+//! A plan is planned and sent as DataFusion made it. Just before it runs, the execution of some
+//! operators is replaced.
+//!
+//! Invariant: `ReplacedExec` looks like the original operator in the plan: name, text, schema and
+//! order are the same, and so are the rows. A partial aggregation may give several states of the
+//! same group, as DataFusion's does when it saves nothing. Filters that call functions are one
+//! operator with a name of its own, which EXPLAIN announces.
+
+mod by_hash;
+mod calls_together;
+mod cheapest_first;
+mod clustered;
+mod conditions;
+mod dynamic_filters;
+mod grouping_sets;
+mod in_place;
+mod measured;
+mod not_in;
+mod read_ahead;
+mod row_filter;
+mod row_number;
+mod short_keys;
+mod sort;
+mod sort_merge;
+mod spilled_sort;
+mod table_calls;
+mod whole_windows;
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::error::Result;
+use datafusion::execution::TaskContext;
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
+use futures::stream::BoxStream;
+
+pub(crate) use calls_together::calls_together;
+pub(crate) use cheapest_first::orders_calls;
+pub(crate) use dynamic_filters::apply_dynamic_filters;
+use in_place::{InPlace, Way};
+use not_in::not_in;
+pub(crate) use read_ahead::{decode_on_second_thread, read_ahead_of_calls};
+use sort::sorts_many;
+pub(crate) use sort_merge::with_sort_merge_joins;
+pub use sort_merge::{can_sort_merge, may_spill, spills_sooner};
+use whole_windows::aggregates_whole_partitions;
+
+/// The output of an operator.
+type Batches = BoxStream<'static, Result<RecordBatch>>;
+
+/// Replaces the execution of the operators that have a faster one.
+pub fn with_faster_operators(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    cheapest_first::order_calls(plan)?.transform_up(replace).data()
+}
+
+fn replace(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+    let mut run = sort::execution_for(&node)?;
+    let others = [
+        row_number::execution_for,
+        whole_windows::execution_for,
+        table_calls::execution_for,
+        calls_together::execution_for,
+    ];
+    for execution_for in others {
+        run = match run {
+            Some(run) => Some(run),
+            None => execution_for(&node)?,
+        };
+    }
+    let Some(run) = run else {
+        let aggregation = clustered::clustered(&node).or_else(|| grouping_sets::derived(&node));
+        return Ok(aggregation.map_or_else(|| Transformed::no(node), Transformed::yes));
+    };
+    let metrics = ExecutionPlanMetricsSet::new();
+    let way = Replaced { run, metrics };
+    let replaced: Arc<dyn ExecutionPlan> = Arc::new(ReplacedExec { original: node, way });
+    Ok(Transformed::yes(replaced))
+}
+
+/// The execution of an operator with one input.
+trait Execution: fmt::Debug + Send + Sync {
+    /// Runs one partition over its input.
+    fn run(
+        &self,
+        input: SendableRecordBatchStream,
+        context: &Arc<TaskContext>,
+        metrics: BaselineMetrics,
+    ) -> Result<Batches>;
+}
+
+/// An operator whose execution is replaced.
+type ReplacedExec = InPlace<Replaced>;
+
+#[derive(Debug)]
+struct Replaced {
+    run: Arc<dyn Execution>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl Way for Replaced {
+    const IS_FOUND: bool = false;
+
+    fn execute(
+        &self,
+        original: &Arc<dyn ExecutionPlan>,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let input = original.children()[0].execute(partition, Arc::clone(&context))?;
+        let metrics = BaselineMetrics::new(&self.metrics, partition);
+        let batches = self.run.run(input, &context, metrics)?;
+        Ok(Box::pin(RecordBatchStreamAdapter::new(original.schema(), batches)))
+    }
+
+    fn metrics(&self, _: &Arc<dyn ExecutionPlan>) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn over(&self, original: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+        replace(original).data()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{ArrayRef, Float64Array, Int64Array, StringArray};
+    use arrow::compute::concat_batches;
+    use datafusion::execution::context::{SessionConfig, SessionContext};
+    use datafusion::physical_plan::collect;
+
+    use super::*;
+
+    /// Unordered rows with nulls and repeated values; only `id` is unique.
+    fn batches() -> Vec<RecordBatch> {
+        let batch = |start: i64| {
+            let mixed = |row: i64, of: i64| (row * 7919 + 13) % of;
+            let some = |row: i64, of: i64| Some(mixed(row, of)).filter(|value| value % 5 != 2);
+            let rows = || start..start + 100;
+            let a: Int64Array = rows().map(|row| some(row, 7)).collect();
+            let b: StringArray =
+                rows().map(|row| some(row, 11).map(|n| "long text ".repeat(n as usize))).collect();
+            let c: Float64Array = rows().map(|row| some(row, 3).map(|n| n as f64 - 1.0)).collect();
+            let id: Int64Array = rows().map(|row| mixed(row, 10_007)).collect();
+            let columns: [(&str, ArrayRef); 4] =
+                [("a", Arc::new(a)), ("b", Arc::new(b)), ("c", Arc::new(c)), ("id", Arc::new(id))];
+            RecordBatch::try_from_iter_with_nullable(columns.map(|(n, c)| (n, c, true))).unwrap()
+        };
+        (0..30).map(|number| batch(number * 100)).collect()
+    }
+
+    /// Plans a query, runs it with and without the replacements, and compares the rows; returns the
+    /// number of replaced operators.
+    async fn check(sql: &str) -> usize {
+        let config = SessionConfig::new().with_target_partitions(1).with_batch_size(64);
+        let session = SessionContext::new_with_config(config);
+        let batches = batches();
+        let table = datafusion::datasource::MemTable::try_new(batches[0].schema(), vec![batches]);
+        session.register_table("t", Arc::new(table.unwrap())).unwrap();
+        // More rows than any limit with its slack.
+        let many = "create view many as select t.a, t.b, t.c, t.id + 20000 * u.id as id
+                    from t, (select id from t where id < 300 order by id limit 40) u";
+        session.sql(many).await.unwrap().collect().await.unwrap();
+        // Two plans: one that has run keeps the bounds of its dynamic filters.
+        let plan = async || session.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
+        let (plan, ours) = (plan().await, with_faster_operators(plan().await).unwrap());
+        let run = async |plan: &Arc<dyn ExecutionPlan>| {
+            let batches = collect(Arc::clone(plan), session.task_ctx()).await.unwrap();
+            concat_batches(&plan.schema(), &batches).unwrap()
+        };
+        assert_eq!(run(&ours).await, run(&plan).await, "{sql}");
+        count(&ours)
+    }
+
+    fn count(plan: &Arc<dyn ExecutionPlan>) -> usize {
+        let own = usize::from(plan.is::<ReplacedExec>());
+        own + plan.children().into_iter().map(count).sum::<usize>()
+    }
+
+    #[tokio::test]
+    async fn replaced_sorts_give_the_same_rows() {
+        for (sql, faster) in [
+            ("select * from t order by a, id", 1),
+            ("select * from t order by a desc nulls last, b, id", 1),
+            ("select * from t order by b desc, a nulls first, c desc, id", 1),
+            ("select id, c from t order by c, b nulls first, id desc", 1),
+            ("select * from t where id < 0 order by a, id", 1),
+            ("select * from t order by id", 0),
+            ("select * from t order by a, id limit 3", 0),
+            ("select * from many order by a, id limit 20000", 1),
+            ("select * from many order by b desc, id limit 20000 offset 30000", 1),
+            ("select * from many order by id limit 20000", 1),
+        ] {
+            assert_eq!(check(sql).await, faster, "{sql}");
+        }
+    }
+
+    #[tokio::test]
+    async fn replaced_row_numbers_are_the_same() {
+        let number = |over: &str| format!("select id, row_number() over ({over}) n from t");
+        for (sql, faster) in [
+            (number("partition by a order by id"), 2),
+            (number("partition by b, c order by id desc"), 2),
+            (number("partition by id"), 1),
+            (number("order by id"), 1),
+            ("select id, rank() over (partition by a order by id) n from t".to_owned(), 1),
+        ] {
+            assert_eq!(check(&sql).await, faster, "{sql}");
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! The execution of queries: what runs in a worker, and in the driver's part of a plan. Built on
+//! DataFusion.
+//!
+//! A worker receives a plan, decodes it, replaces the operators for which there are better ones,
+//! runs its partitions, and writes their rows for tasks of other stages or posts them to the driver.
+//! Rooms use those above them in this table only:
+//!
+//! | room | owns |
+//! |---|---|
+//! | `fault`, `error` | reports of failures, and the errors of a query |
+//! | `panics`, `cpu` | panics of readers of damaged bytes, processor time |
+//! | `tree`, `context` | plans as trees of operators, and the settings with which they run |
+//! | `paths` | names of files in plans |
+//! | `scan` | Parquet files and their sources: granted files, object storage, servers of HTTP |
+//! | `checked`, `everyday` | functions of this project: exact arithmetic, and those of other databases |
+//! | `read` | CSV, JSON, Arrow and sheets |
+//! | `sort_keys` | keys of several columns as bytes |
+//! | `exchange` | rows between the stages of a query |
+//! | `udf` | calls of the user's functions |
+//! | `codec` | plans as bytes |
+//! | `faster`, `operator_text` | operators that need less processor time, and the text of operators |
+//! | `worker` | a task, from its connection to its last frame |
+//!
+//! Boundary: nothing here parses SQL or decides how a query is divided. Code in a worker opens no
+//! path: it reads granted descriptors and the stores that its task names.
+
+pub mod checked;
+pub mod codec;
+pub mod context;
+pub mod cpu;
+mod error;
+pub mod everyday;
+pub mod exchange;
+pub mod faster;
+pub mod fault;
+pub mod operator_text;
+pub mod panics;
+pub mod paths;
+pub mod read;
+pub mod scan;
+pub mod sort_keys;
+pub mod tree;
+pub mod udf;
+pub mod worker;
+
+pub use error::Error;
+
+/// A result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

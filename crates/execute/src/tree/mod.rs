@@ -1,0 +1,28 @@
+//! Plans as trees of operators: nodes, their children, and the leaves that a partition reads.
+
+mod leaves;
+
+use std::sync::Arc;
+
+use datafusion::error::Result;
+use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
+
+pub use leaves::{count, file_scan, is_partition_wise, of_union, visit, visit_scans};
+
+/// Identifies a node for as long as its plan lives.
+pub fn address(node: &Arc<dyn ExecutionPlan>) -> usize {
+    Arc::as_ptr(node).cast::<()>() as usize
+}
+
+/// Returns the same operator over other inputs.
+pub fn with_children(
+    node: &Arc<dyn ExecutionPlan>,
+    children: Vec<Arc<dyn ExecutionPlan>>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let same = node.children().into_iter().zip(&children).all(|(a, b)| Arc::ptr_eq(a, b));
+    if same {
+        return Ok(Arc::clone(node));
+    }
+    let anew = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+    Arc::clone(node).replace_children(children, anew)
+}
