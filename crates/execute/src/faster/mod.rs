@@ -8,24 +8,13 @@
 //! same group, as DataFusion's does when it saves nothing. Filters that call functions are one
 //! operator with a name of its own, which EXPLAIN announces.
 
-mod by_hash;
-mod calls_together;
-mod cheapest_first;
-mod clustered;
-mod conditions;
-mod dynamic_filters;
-mod grouping_sets;
+mod calls;
+mod filters;
+mod groups;
 mod in_place;
-mod measured;
-mod not_in;
 mod read_ahead;
-mod row_filter;
 mod row_number;
-mod short_keys;
-mod sort;
-mod sort_merge;
-mod spilled_sort;
-mod table_calls;
+mod sorts;
 mod whole_windows;
 
 use std::fmt;
@@ -40,32 +29,29 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
 use futures::stream::BoxStream;
 
-pub(crate) use calls_together::calls_together;
-pub(crate) use cheapest_first::orders_calls;
-pub(crate) use dynamic_filters::apply_dynamic_filters;
+pub(crate) use calls::calls_together::calls_together;
+pub(crate) use calls::cheapest_first::orders_calls;
+pub(crate) use filters::apply_dynamic_filters;
 use in_place::{InPlace, Way};
-use not_in::not_in;
 pub(crate) use read_ahead::{decode_on_second_thread, read_ahead_of_calls};
-use sort::sorts_many;
-pub(crate) use sort_merge::with_sort_merge_joins;
-pub use sort_merge::{can_sort_merge, may_spill, spills_sooner};
-use whole_windows::aggregates_whole_partitions;
+pub(crate) use sorts::sort_merge::with_sort_merge_joins;
+pub use sorts::sort_merge::{can_sort_merge, may_spill, spills_sooner};
 
 /// The output of an operator.
 type Batches = BoxStream<'static, Result<RecordBatch>>;
 
 /// Replaces the execution of the operators that have a faster one.
 pub fn with_faster_operators(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    cheapest_first::order_calls(plan)?.transform_up(replace).data()
+    calls::cheapest_first::order_calls(plan)?.transform_up(replace).data()
 }
 
 fn replace(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
-    let mut run = sort::execution_for(&node)?;
+    let mut run = sorts::sort::execution_for(&node)?;
     let others = [
         row_number::execution_for,
         whole_windows::execution_for,
-        table_calls::execution_for,
-        calls_together::execution_for,
+        calls::table_calls::execution_for,
+        calls::calls_together::execution_for,
     ];
     for execution_for in others {
         run = match run {
@@ -74,8 +60,8 @@ fn replace(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn Execution
         };
     }
     let Some(run) = run else {
-        let aggregation = clustered::clustered(&node).or_else(|| grouping_sets::derived(&node));
-        return Ok(aggregation.map_or_else(|| Transformed::no(node), Transformed::yes));
+        let grouped = groups::faster(&node);
+        return Ok(grouped.map_or_else(|| Transformed::no(node), Transformed::yes));
     };
     let metrics = ExecutionPlanMetricsSet::new();
     let way = Replaced { run, metrics };

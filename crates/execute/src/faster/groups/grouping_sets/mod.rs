@@ -24,12 +24,13 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, InputOrderMode, SendableRecordBatchStream};
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::Batches;
 use super::by_hash::{ByHash, Started};
 use super::clustered::has_small_state;
-use super::in_place::{InPlace, Way};
 use group_table::{Groups, Rows};
 use lattice::Lattice;
+
+use crate::faster::Batches;
+use crate::faster::in_place::{InPlace, Way};
 
 /// A partial aggregation that derives grouping sets from each other; `None` for other nodes, and
 /// where no set contains another.

@@ -27,7 +27,8 @@ use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 
 use super::short_keys::{Shape, ShortKey};
-use super::{Batches, Execution, spilled_sort};
+use super::spilled_sort;
+use crate::faster::{Batches, Execution};
 use crate::sort_keys::SortKeys;
 
 /// The number of first rows from which on sorting all rows is faster than a heap of the first ones.
@@ -43,7 +44,9 @@ pub(crate) fn sorts_many(node: &Arc<dyn ExecutionPlan>) -> bool {
 
 /// The execution for a sort of all rows by more than one column, or of the first rows if they are
 /// many; `None` for other nodes.
-pub(super) fn execution_for(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn Execution>>> {
+pub(in crate::faster) fn execution_for(
+    node: &Arc<dyn ExecutionPlan>,
+) -> Result<Option<Arc<dyn Execution>>> {
     let Some(sort) = node.downcast_ref::<SortExec>() else { return Ok(None) };
     let (input, order) = (sort.input(), sort.expr());
     // By one column, DataFusion sorts all rows as fast.

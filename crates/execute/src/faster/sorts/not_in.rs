@@ -20,7 +20,7 @@ use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::in_place::{InPlace, Way};
+use crate::faster::in_place::{InPlace, Way};
 
 /// The rows of the left side of an anti join whose key is not among the values of the right side.
 /// Both have one partition, are joined by one key, and are sorted by it with nulls first.

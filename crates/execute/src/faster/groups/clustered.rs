@@ -27,9 +27,9 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, InputOrderMode, SendableRecordBatchStream};
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::Batches;
 use super::by_hash::{ByHash, Started};
-use super::in_place::{InPlace, Way};
+use crate::faster::Batches;
+use crate::faster::in_place::{InPlace, Way};
 
 /// Number of first rows that decide whether the rows of groups are next to each other.
 const SAMPLED_ROWS: usize = 32 << 10;
@@ -38,7 +38,9 @@ const SAMPLED_ROWS: usize = 32 << 10;
 const JUDGED_ROWS: usize = 1 << 10;
 
 /// A partial aggregation that looks for runs; `None` for other nodes.
-pub(super) fn clustered(node: &Arc<dyn ExecutionPlan>) -> Option<Arc<dyn ExecutionPlan>> {
+pub(in crate::faster) fn clustered(
+    node: &Arc<dyn ExecutionPlan>,
+) -> Option<Arc<dyn ExecutionPlan>> {
     let aggregate = node.downcast_ref::<AggregateExec>()?;
     let groups = aggregate.group_expr();
     let is_plain = *aggregate.mode() == AggregateMode::Partial

@@ -12,7 +12,7 @@ use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
 use futures::{StreamExt, stream};
 
-use super::Batches;
+use crate::faster::Batches;
 use crate::tree::with_children;
 
 /// The aggregations that have started, for their metrics.

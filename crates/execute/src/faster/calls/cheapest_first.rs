@@ -34,7 +34,9 @@ use crate::tree::with_children;
 use crate::udf;
 
 /// Replaces the filters with calls for which an order is to be chosen.
-pub(super) fn order_calls(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+pub(in crate::faster) fn order_calls(
+    plan: Arc<dyn ExecutionPlan>,
+) -> Result<Arc<dyn ExecutionPlan>> {
     plan.transform_down(|node| {
         Ok(match CheapestFirstExec::of(&node)? {
             Some(replaced) => Transformed::yes(Arc::new(replaced)),

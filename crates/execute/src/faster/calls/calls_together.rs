@@ -26,7 +26,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
 use futures::{StreamExt, stream};
 
-use super::{Batches, Execution};
+use crate::faster::{Batches, Execution};
 use crate::udf::{RemoteUdf, call_together};
 
 type Expr = Arc<dyn PhysicalExpr>;
@@ -37,7 +37,9 @@ pub(crate) fn calls_together(node: &Arc<dyn ExecutionPlan>) -> bool {
 }
 
 /// The execution for a projection that calls several functions; `None` for other nodes.
-pub(super) fn execution_for(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn Execution>>> {
+pub(in crate::faster) fn execution_for(
+    node: &Arc<dyn ExecutionPlan>,
+) -> Result<Option<Arc<dyn Execution>>> {
     Ok(CallsTogether::of(node)?.map(|found| Arc::new(found) as _))
 }
 

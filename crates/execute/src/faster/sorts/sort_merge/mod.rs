@@ -22,7 +22,9 @@ use datafusion::physical_plan::joins::{HashJoinExec, SortMergeJoinExec};
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::physical_plan::sorts::sort::SortExec;
 
-use super::{aggregates_whole_partitions, not_in, sorts_many};
+use super::not_in::not_in;
+use super::sort::sorts_many;
+use crate::faster::whole_windows::aggregates_whole_partitions;
 use crate::tree::count;
 use crate::udf;
 

@@ -18,14 +18,16 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
 use futures::{StreamExt, stream};
 
-use super::{Batches, Execution};
+use crate::faster::{Batches, Execution};
 use crate::udf::RemoteUdf;
 
 /// The name of the column with the lists of an answer.
 const LIST: &str = "__list";
 
 /// The execution for a projection that calls one table function; `None` for other nodes.
-pub(super) fn execution_for(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn Execution>>> {
+pub(in crate::faster) fn execution_for(
+    node: &Arc<dyn ExecutionPlan>,
+) -> Result<Option<Arc<dyn Execution>>> {
     let Some(projection) = node.downcast_ref::<ProjectionExec>() else { return Ok(None) };
     let mut calls: Vec<Arc<dyn PhysicalExpr>> = Vec::new();
     for projected in projection.expr() {

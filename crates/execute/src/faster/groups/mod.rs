@@ -1,0 +1,15 @@
+//! Partial aggregation: of rows whose groups are next to each other (`clustered`), by several
+//! grouping sets (`grouping_sets`), and of the others by DataFusion (`by_hash`).
+
+mod by_hash;
+mod clustered;
+mod grouping_sets;
+
+use std::sync::Arc;
+
+use datafusion::physical_plan::ExecutionPlan;
+
+/// A faster partial aggregation in place of this one; `None` for other nodes.
+pub(super) fn faster(node: &Arc<dyn ExecutionPlan>) -> Option<Arc<dyn ExecutionPlan>> {
+    clustered::clustered(node).or_else(|| grouping_sets::derived(node))
+}
