@@ -10,11 +10,11 @@ use futures::TryStreamExt;
 use snowmelt_wire::{Frame, KeyRange, ObjectsAt, OutputPartition, TaskRead};
 
 use super::decoder::{FrameReader, PartDecoder, external};
-use super::object::object;
-use super::object_source::ObjectSource;
+use super::objects::names::object;
+use super::objects::source::ObjectSource;
+use super::objects::stores::Stores;
 use super::source::{Frames, Source};
-use super::stores::Stores;
-use super::stream_source::StreamSource;
+use super::streams::source::StreamSource;
 use crate::Error;
 
 /// The output of one task for one partition.

@@ -15,7 +15,6 @@
 //! connect if the tasks are on two hosts. If one of them is lost, both stages run again with a medium
 //! that stores the rows.
 
-mod cleaner;
 mod decoder;
 mod facts;
 mod host;
@@ -23,33 +22,27 @@ mod inputs;
 mod levels;
 mod marks;
 mod medium;
-mod missing;
-mod model;
-mod object;
-mod object_source;
-mod object_target;
+mod objects;
 mod read;
 mod runs;
 mod source;
-mod stores;
-mod stream_source;
-mod stream_target;
+mod streams;
 mod target;
 mod write;
 
-pub use cleaner::{Cleaner, objects_at};
 pub use facts::{Constant, Facts};
 pub(crate) use host::host_sources;
 pub(crate) use inputs::Inputs;
 pub use levels::{Level, levels};
 pub use medium::{Exchange, Medium, Reach};
-pub use model::{ExchangePrices, ExchangeRequests, ObjectExchange};
-pub(crate) use object_target::ObjectTarget;
+pub use objects::cleaner::{Cleaner, objects_at};
+pub use objects::model::{ExchangePrices, ExchangeRequests, ObjectExchange};
+pub(crate) use objects::stores::Stores;
+pub(crate) use objects::target::ObjectTarget;
 pub use read::ExchangeReadExec;
 pub(crate) use source::{FileSource, Source};
-pub(crate) use stores::Stores;
-pub(crate) use stream_source::StreamSource;
-pub(crate) use stream_target::StreamTarget;
+pub(crate) use streams::source::StreamSource;
+pub(crate) use streams::target::StreamTarget;
 pub(crate) use target::{FileTarget, Target};
 pub use write::output_split;
 pub(crate) use write::{ExchangeWriter, LevelOfTask};

@@ -16,10 +16,10 @@ use object_store::PutPayload;
 use snowmelt_wire::ObjectsAt;
 use tokio::sync::Semaphore;
 
-use super::object::{Object, object};
+use super::names::{Object, object};
 use super::stores::Stores;
-use super::target::{Piece, Place, Target};
 use crate::Error;
+use crate::exchange::target::{Piece, Place, Target};
 
 /// The most objects of a task that are uploaded at the same time.
 const UPLOADS: usize = 16;
@@ -127,8 +127,8 @@ mod tests {
     use object_store::memory::InMemory;
     use snowmelt_wire::{TaskProgress, TaskRead};
 
-    use super::super::decoder::FrameReader;
     use super::*;
+    use crate::exchange::decoder::FrameReader;
     use crate::exchange::{ExchangeWriter, Inputs, LevelOfTask};
 
     fn batch(numbers: std::ops::Range<i64>) -> RecordBatch {

@@ -7,20 +7,20 @@ use datafusion::common::runtime::SpawnedTask;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use snowmelt_wire::{Error as WireError, Frame, HEADER_BYTES, Kind};
 
-use super::object::Object;
-use super::source::{Frames, Source, batch_bytes};
+use super::names::Object;
 use super::stores::Stores;
 use crate::Error;
+use crate::exchange::source::{Frames, Source, batch_bytes};
 
 /// The objects with the ranges of one partition: one for each range.
 #[derive(Debug)]
-pub(super) struct ObjectSource {
+pub(in crate::exchange) struct ObjectSource {
     stores: Arc<Stores>,
     objects: Vec<Object>,
 }
 
 impl ObjectSource {
-    pub(super) fn new(stores: Arc<Stores>, objects: Vec<Object>) -> Self {
+    pub(in crate::exchange) fn new(stores: Arc<Stores>, objects: Vec<Object>) -> Self {
         Self { stores, objects }
     }
 }

@@ -22,8 +22,8 @@ use tokio::net::UnixStream;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::target::{Piece, Place, Target};
 use crate::Error;
+use crate::exchange::target::{Piece, Place, Target};
 
 /// The streams of a task that sends.
 pub(crate) struct StreamTarget {

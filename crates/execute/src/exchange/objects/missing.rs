@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use object_store::Result;
 
-use super::object::Object;
+use super::names::Object;
 
 /// How long an object that its writer has reported is looked for.
 pub(super) const LATE: Duration = Duration::from_secs(5);
@@ -91,7 +91,7 @@ mod tests {
     use snowmelt_wire::ObjectsAt;
 
     use super::*;
-    use crate::exchange::object::object;
+    use crate::exchange::objects::names::object;
 
     fn written_by(task: u32) -> Object {
         let at = ObjectsAt { folders: vec!["s3://b/0".to_owned()], combined: true };

@@ -12,7 +12,7 @@ use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
 use snowmelt_wire::{ObjectsAt, S3Access, TaskProgress};
 
 use super::missing::{LATE, MissingObjects};
-use super::object::Object;
+use super::names::Object;
 use crate::Error;
 use crate::scan::{open_bucket, with_retries};
 

@@ -7,10 +7,10 @@ use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use arrow::datatypes::SchemaRef;
 use snowmelt_wire::Receiver;
 
-use super::super::stream_target::StreamTarget;
-use super::super::target::Target;
-use super::super::write::ExchangeWriter;
 use super::*;
+use crate::exchange::streams::target::StreamTarget;
+use crate::exchange::target::Target;
+use crate::exchange::write::ExchangeWriter;
 
 fn batch(numbers: std::ops::Range<i64>) -> RecordBatch {
     let numbers = Arc::new(Int64Array::from_iter_values(numbers)) as ArrayRef;
@@ -133,6 +133,6 @@ async fn a_receiver_that_nobody_connected_is_an_error() {
     let receivers = [Receiver { task: 7, partitions: vec![0] }];
     assert!(StreamTarget::new(&receivers, Vec::new(), 0).is_err());
     let (target, _far) = sender(&[&[0]], 100);
-    let piece = super::super::target::Piece { partition: 5, frames: vec![0] };
+    let piece = crate::exchange::target::Piece { partition: 5, frames: vec![0] };
     assert!(target.write(vec![piece]).is_err());
 }

@@ -10,7 +10,7 @@ use crate::paths::object_path;
 
 /// An object of an exchange.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Object {
+pub(in crate::exchange) struct Object {
     task: u32,
     bucket: String,
     key: Path,
@@ -18,7 +18,7 @@ pub(super) struct Object {
 
 impl Object {
     /// Returns the task that writes the object.
-    pub(super) fn task(&self) -> u32 {
+    pub(in crate::exchange) fn task(&self) -> u32 {
         self.task
     }
 
@@ -39,7 +39,7 @@ impl std::fmt::Display for Object {
 
 /// Names the object with a number of an attempt. If partitions are not combined, each has objects
 /// of its own. Objects are spread over the folders by their sender, or by sender and receiver.
-pub(super) fn object(
+pub(in crate::exchange) fn object(
     at: &ObjectsAt,
     (task, attempt): (u32, u32),
     partition: u32,

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use super::levels::levels;
+use crate::exchange::levels::levels;
 
 /// A way to exchange rows by objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

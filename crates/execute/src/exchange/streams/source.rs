@@ -18,8 +18,8 @@ use futures::{StreamExt, TryStreamExt, stream};
 use snowmelt_wire::{Error as WireError, Frame, Kind, read_frame};
 use tokio::net::UnixStream;
 
-use super::decoder::{FrameReader, PartDecoder, external};
 use crate::Error;
+use crate::exchange::decoder::{FrameReader, PartDecoder, external};
 
 /// The streams of a stage to one task.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl StreamSource {
     }
 
     /// Returns the stage whose rows the streams have.
-    pub(super) fn stage(&self) -> u32 {
+    pub(in crate::exchange) fn stage(&self) -> u32 {
         self.stage
     }
 
@@ -50,7 +50,7 @@ impl StreamSource {
     ///
     /// # Errors
     /// The streams were read before: rows are not kept.
-    pub(super) fn read(&self, schema: SchemaRef) -> DataFusionResult<StreamReader> {
+    pub(in crate::exchange) fn read(&self, schema: SchemaRef) -> DataFusionResult<StreamReader> {
         let sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner).take();
         let sockets = sockets.ok_or_else(|| {
             DataFusionError::Internal(format!("the stream of stage {} is read twice", self.stage))
@@ -74,7 +74,7 @@ fn open(socket: StdStream) -> std::io::Result<UnixStream> {
 type Received = ((u32, u32), Frame);
 
 /// Reads the batches of all streams as they come.
-pub(super) struct StreamReader {
+pub(in crate::exchange) struct StreamReader {
     schema: SchemaRef,
     frames: SelectAll<BoxStream<'static, Result<Received, Error>>>,
     decoders: HashMap<(u32, u32), PartDecoder>,
@@ -156,5 +156,5 @@ fn partition(frame: &Frame) -> Result<u32, Error> {
 }
 
 #[cfg(test)]
-#[path = "stream_tests.rs"]
+#[path = "tests.rs"]
 mod tests;
