@@ -28,7 +28,7 @@ impl Header {
             _ => name,
         };
         let values = values(record, dialect)
-            .map_err(|()| format!("its header is not {}", dialect.encoding.name()))?;
+            .ok_or_else(|| format!("its header is not {}", dialect.encoding.name()))?;
         let names: Vec<String> = values.into_iter().enumerate().map(named).collect();
         match names.len() {
             many if many > MAX_COLUMNS => {
@@ -54,15 +54,15 @@ fn unnamed(index: usize) -> String {
     format!("column{index}")
 }
 
-/// Returns the values of one record. An error if a value is not text.
-pub fn values(record: &[u8], dialect: &Dialect) -> Result<Vec<String>, ()> {
+/// Returns the values of one record. `None` if a value is not text.
+pub fn values(record: &[u8], dialect: &Dialect) -> Option<Vec<String>> {
     let format = Format::default()
         .with_header(true)
         .with_delimiter(dialect.delimiter)
         .with_quote(dialect.quote.unwrap_or(NO_QUOTE));
     let record = doubled(record, dialect);
-    let (schema, _) = format.infer_schema(Cursor::new(record), Some(0)).map_err(drop)?;
-    Ok(schema.fields().iter().map(|field| field.name().clone()).collect())
+    let (schema, _) = format.infer_schema(Cursor::new(record), Some(0)).ok()?;
+    Some(schema.fields().iter().map(|field| field.name().clone()).collect())
 }
 
 /// A text without the byte order mark that it may begin with.

@@ -25,7 +25,7 @@ fn aggregate(node: &Arc<dyn ExecutionPlan>) -> Result<&AggregateExec> {
     aggregate.ok_or_else(|| DataFusionError::Internal("not an aggregation".to_owned()))
 }
 
-/// What is evaluated of each row.
+/// The expressions that are evaluated for each row.
 pub(super) struct Rows {
     keys: Vec<Arc<dyn PhysicalExpr>>,
     functions: Vec<FunctionInput>,
@@ -74,7 +74,7 @@ impl Rows {
     }
 }
 
-/// The tables of all sets, and what is emitted of them.
+/// The tables of all sets, and the states that are emitted of them.
 pub(super) struct Groups {
     lattice: Arc<Lattice>,
     tables: Vec<GroupTable>,

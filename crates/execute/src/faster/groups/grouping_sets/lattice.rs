@@ -79,8 +79,11 @@ impl GroupingSet {
 mod tests {
     use super::*;
 
-    /// The sets of a text such as `ab a -` of three columns, with their parents.
-    fn parents(sets: &str) -> Option<Vec<(Vec<usize>, Option<usize>, u64)>> {
+    /// The columns, the parent and the number of a set.
+    type Found = (Vec<usize>, Option<usize>, u64);
+
+    /// The sets of a text such as `ab a -` of three columns, each behind its parent.
+    fn parents(sets: &str) -> Option<Vec<Found>> {
         let set = |set: &str| "abc".chars().map(|column| !set.contains(column)).collect();
         let lacking: Vec<Vec<bool>> = sets.split(' ').map(set).collect();
         let lattice = Lattice::new(&lacking)?;

@@ -26,11 +26,10 @@ use futures::{StreamExt, TryStreamExt, stream};
 
 use super::by_hash::{ByHash, Started};
 use super::clustered::has_small_state;
-use group_table::{Groups, Rows};
-use lattice::Lattice;
-
 use crate::faster::Batches;
 use crate::faster::in_place::{InPlace, Way};
+use group_table::{Groups, Rows};
+use lattice::Lattice;
 
 /// A partial aggregation that derives grouping sets from each other; `None` for other nodes, and
 /// where no set contains another.
