@@ -75,7 +75,7 @@ fn unreadable(name: &str, error: &std::io::Error) -> ErrorReport {
 /// The event of `--data`, or an empty one.
 ///
 /// # Errors
-/// Fails as [`file`], [`stdin`] and [`parse_event`].
+/// Fails as [`file()`], [`stdin`] and [`parse_event`].
 pub fn event(data: Option<&str>) -> Result<Box<RawValue>, ErrorReport> {
     let data = match data {
         None => "{}".to_owned(),
