@@ -8,8 +8,8 @@
 //! | secrets of functions, read where references lead | `secrets` |
 //! | removal of paths from errors | `redaction` |
 //!
-//! Invariant: a decision depends on the connection and on files of the platform, never on the body
-//! of a request.
+//! Invariant: the rights of a request come from its connection and from files of the platform. What
+//! a request says of its tenant is checked against them, and never adds a right.
 
 pub(crate) mod identity;
 pub mod permissions;

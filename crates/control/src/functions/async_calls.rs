@@ -76,7 +76,8 @@ enum Tried {
 }
 
 impl AsyncCalls {
-    /// Makes the asynchronous calls of these functions, and runs none yet.
+    /// Makes the asynchronous calls of these functions, and runs none yet. Only one object for a
+    /// platform: another would not see its running attempts.
     pub fn new(functions: Functions) -> Self {
         Self { functions, attempts: Arc::default() }
     }

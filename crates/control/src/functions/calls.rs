@@ -1,6 +1,7 @@
 //! The run of a call: a slot of the function, a host and an instance there, and the answer.
 //!
-//! Invariant: a call that began is counted once, and its output is kept, however it ends.
+//! Invariant: a call that began is counted once, however it ends. The output is kept of a call whose
+//! end is known and whose caller still waits.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,10 +16,9 @@ use snowmelt_wire::Call;
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
-use super::cold_start;
-use super::failed;
 use super::preparation::Live;
 use super::slot::Slot;
+use super::{cold_start, failed};
 use crate::cluster::placements::{Acquired, Placed, Placements, Ran, is_unanswered};
 use crate::metrics::calls::{Calls, Counted};
 use crate::metrics::durations::Durations;

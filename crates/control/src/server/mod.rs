@@ -7,7 +7,8 @@
 //! | the process of a host that joined a cluster | `member` |
 //! | a server of images alone, inside a command | `image_server` |
 //!
-//! Invariant: the spawner is started before any thread, and ends after everything that it made.
+//! Invariant: the spawner is started before any thread. It ends after all sandboxes, and before the
+//! networks that it made are closed.
 
 pub mod image_server;
 pub mod member;

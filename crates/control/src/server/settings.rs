@@ -1,6 +1,7 @@
 //! Settings of a server, and of the process of a host.
 //!
-//! Invariant: settings are values that a command has checked; nothing is opened or bound for them.
+//! Invariant: settings are what a command has checked. Only the file of tokens is open, and is read
+//! again when it changes; no socket is bound.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;

@@ -12,10 +12,9 @@ use snowmelt_types::{ByteSize, Code, Digest, End, ErrorReport, Outcome, Report, 
 use snowmelt_wire::{Call, Frame, FunctionFailure, Kind, Load, Ready};
 use tracing::Instrument;
 
-use super::Instances;
-use super::answer;
 use super::instance::{Instance, next};
 use super::slots::SharedInstance;
+use super::{Instances, answer};
 use crate::process::log::LogText;
 use crate::process::readable_stream::ReadableStream;
 use crate::times::CALL_LEFT_ALONE;

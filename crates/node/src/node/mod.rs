@@ -9,8 +9,8 @@
 //! | files and secrets of functions | `files` |
 //! | the cluster that the host belongs to | `cluster` |
 //!
-//! Invariant: the rooms below know nothing of the node; each has what it needs from the
-//! constructor.
+//! Invariant: the rooms below know nothing of the node. Each has what it needs from its constructor,
+//! except for the cluster that the host joins later.
 
 mod cluster;
 mod files;

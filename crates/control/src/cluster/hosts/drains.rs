@@ -9,8 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use snowmelt_api::HostState;
 use snowmelt_types::{Code, ErrorReport, HostName};
 
-use super::Host;
-use super::Hosts;
+use super::{Host, Hosts};
 
 /// The names of drained hosts. Cheap to clone.
 #[derive(Clone, Debug, Default)]

@@ -14,12 +14,9 @@ use snowmelt_tasks::agent::api::{
 use snowmelt_types::{Code, Digest, ErrorReport, JobId};
 use tokio::sync::Notify;
 
-use super::AnswerRoom;
-use super::Host;
-use super::HostApi;
-use super::NotCalled;
 use super::clock::Clock;
 use super::drains::Drained;
+use super::{AnswerRoom, Host, HostApi, NotCalled};
 
 /// A host whose answers and failures the test sets.
 #[derive(Debug, Default)]

@@ -16,9 +16,7 @@ use snowmelt_tasks::agent::api::{
 };
 use snowmelt_types::{Code, Digest, ErrorReport, HostName, JobId, Report};
 
-use super::AnswerRoom;
-use super::HostApi;
-use super::NotCalled;
+use super::{AnswerRoom, HostApi, NotCalled};
 
 /// The most time for an answer that takes no work.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);

@@ -5,10 +5,7 @@ use std::time::Duration;
 use snowmelt_api::HostJoin;
 use snowmelt_types::Code;
 
-use super::BEAT;
-use super::Facts;
-use super::Host;
-use super::SILENT;
+use super::{BEAT, Facts, Host, SILENT};
 
 /// The longest silence of a host that was late before.
 const LATE: Duration = Duration::from_secs(15);

@@ -5,9 +5,7 @@
 use snowmelt_node::InstanceLease;
 use snowmelt_types::{ErrorReport, Report};
 
-use super::Callee;
-use super::Placed;
-use super::Placements;
+use super::{Callee, Placed, Placements};
 
 /// The number of hosts on which an instance is tried to be started for a call: what fails on all of
 /// them would fail on others as well.

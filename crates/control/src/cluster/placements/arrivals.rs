@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-use super::Placements;
-use super::State;
+use super::{Placements, State};
 
 /// The hosts of an earlier control have joined again by then: they report every second, and try
 /// again as often while control does not answer.

@@ -10,8 +10,7 @@ use snowmelt_schedule::{Gang, GangRoom, Parts, Ticket};
 use snowmelt_types::HostName;
 use tokio::sync::oneshot;
 
-use super::Decided;
-use super::Placements;
+use super::{Decided, Placements};
 use crate::cluster::hosts::{BEAT, Host};
 
 /// The hosts of a burst, until it is over. Dropping it says so.

@@ -6,8 +6,7 @@ use snowmelt_schedule::{Call, Ticket};
 use snowmelt_types::ErrorReport;
 use tokio::sync::oneshot;
 
-use super::Placements;
-use super::Whose;
+use super::{Placements, Whose};
 use crate::cluster::hosts::Host;
 
 /// The host of a call, until the call is over. Dropping it tells the scheduler.

@@ -11,8 +11,7 @@ use snowmelt_api::{HostState, HostSummary};
 use snowmelt_schedule::Reclaimed;
 use snowmelt_types::{Digest, HostName};
 
-use super::Placements;
-use super::State;
+use super::{Placements, State};
 use crate::cluster::hosts::Host;
 
 impl Placements {

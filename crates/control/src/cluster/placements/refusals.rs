@@ -3,9 +3,7 @@
 use snowmelt_schedule::Call;
 use snowmelt_types::{ByteSize, Code, ErrorReport};
 
-use super::PATIENCE;
-use super::Placements;
-use super::Whose;
+use super::{PATIENCE, Placements, Whose};
 
 impl Placements {
     /// Makes the error of a call for which no host had room in time.

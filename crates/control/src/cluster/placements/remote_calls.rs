@@ -12,11 +12,8 @@ use snowmelt_tasks::peers::Peer;
 use snowmelt_tasks::remote::leases::{FarInstance, FarLease, NotLeased};
 use snowmelt_types::{Code, Digest, ErrorReport};
 
-use super::Callee;
-use super::Inner;
-use super::Placements;
-use super::Sent;
 use super::preparations::Cell;
+use super::{Callee, Inner, Placements, Sent};
 use crate::cluster::files;
 use crate::cluster::hosts::{AnswerRoom, Host, NotCalled};
 

@@ -13,9 +13,7 @@ use snowmelt_types::HostName;
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
 
-use super::Decided;
-use super::Placements;
-use super::room;
+use super::{Decided, Placements, room};
 
 /// A task of a query. Dropping it gives back the room and the place in the queue that it has.
 #[derive(Debug)]

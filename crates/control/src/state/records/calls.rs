@@ -8,14 +8,8 @@
 use snowmelt_store::{Expect, Store, Transaction};
 use snowmelt_types::{Code, ErrorReport, InvocationId, Report, Tenant};
 
-use super::FunctionId;
-use super::InvocationRecord;
-use super::Records;
-use super::collect;
 use super::index::{self, Full, Index, Of, Planned};
-use super::panicked;
-use super::parse;
-use super::written;
+use super::{FunctionId, InvocationRecord, Records, collect, panicked, parse, written};
 
 /// The prefix of the keys of records.
 const RECORDS: &str = "calls/";

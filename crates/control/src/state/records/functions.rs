@@ -7,12 +7,7 @@ use serde::{Deserialize, Serialize};
 use snowmelt_store::{Expect, Version};
 use snowmelt_types::{ErrorReport, FunctionName, Report, Tenant};
 
-use super::FunctionRecord;
-use super::PAGE;
-use super::Records;
-use super::collect;
-use super::parse;
-use super::written;
+use super::{FunctionRecord, PAGE, Records, collect, parse, written};
 
 /// The prefix of the keys of functions.
 const PREFIX: &str = "functions/";

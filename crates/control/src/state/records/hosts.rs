@@ -3,11 +3,7 @@
 use snowmelt_store::Expect;
 use snowmelt_types::{ErrorReport, HostName, Report};
 
-use super::PAGE;
-use super::Records;
-use super::collect;
-use super::parse;
-use super::written;
+use super::{PAGE, Records, collect, parse, written};
 
 /// The prefix of the keys of drained hosts.
 const PREFIX: &str = "hosts/drained/";

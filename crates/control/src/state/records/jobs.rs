@@ -11,11 +11,7 @@ use snowmelt_store::Expect;
 use snowmelt_tasks::agent::api::{PartOpen, PartReady};
 use snowmelt_types::{ErrorReport, HostName, JobId, Report, Tenant};
 
-use super::PAGE;
-use super::Records;
-use super::collect;
-use super::parse;
-use super::written;
+use super::{PAGE, Records, collect, parse, written};
 
 /// The prefix of the keys of bursts.
 const PREFIX: &str = "jobs/";

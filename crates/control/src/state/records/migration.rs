@@ -8,10 +8,7 @@ use snowmelt_api::InvocationState;
 use snowmelt_store::redb::{Convert, Older};
 use snowmelt_types::{FunctionName, Tenant};
 
-use super::FunctionId;
-use super::calls;
-use super::functions;
-use super::index;
+use super::{FunctionId, calls, functions, index};
 
 const FUNCTIONS: &str = "functions";
 const RECORDS: &str = "invocations";

@@ -9,12 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use snowmelt_store::{Entry, Expect, Transaction};
 use snowmelt_types::{ErrorReport, Report, Tenant};
 
-use super::PAGE;
-use super::Records;
-use super::collect;
-use super::parse;
 use super::udf_keys::{self, USES, use_key, without};
-use super::written;
+use super::{PAGE, Records, collect, parse, written};
 
 /// The number of versions of a UDF that are kept, in use or not.
 const MAX_VERSIONS: usize = 16;

@@ -8,11 +8,8 @@ use snowmelt_store::{Entry as StoreEntry, Error as StoreError, Expect, Page, Tra
 use snowmelt_types::{Code, ErrorReport, Report, Tenant};
 use snowmelt_wire::Signature;
 
-use super::Records;
-use super::collect;
-use super::parse;
 use super::udf_keys::{PREFIX, all_of, key, prefix, tenant, without};
-use super::written;
+use super::{Records, collect, parse, written};
 
 /// The number of records that are read at once: a record has the code, which may have megabytes.
 const PAGE: usize = 16;

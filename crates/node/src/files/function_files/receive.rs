@@ -10,9 +10,8 @@ use sha2::{Digest, Sha256};
 use snowmelt_api::MAX_FILE_BYTES;
 use snowmelt_types::Tenant;
 
-use super::FileStore;
-use super::TEMPORARY;
 use super::budget::Arriving;
+use super::{FileStore, TEMPORARY};
 use crate::files::code::state;
 use crate::{Error, Result};
 

@@ -10,9 +10,7 @@ use std::time::Duration;
 use snowmelt_kernel::lock::{Lock, Share};
 use snowmelt_types::Tenant;
 
-use super::FileStore;
-use super::TEMPORARY;
-use super::UNUSED_KEPT;
+use super::{FileStore, TEMPORARY, UNUSED_KEPT};
 use crate::Result;
 use crate::files::code::{RemovedFiles, state};
 

@@ -10,8 +10,7 @@ use snowmelt_api::{FileRef, FileRefs, check_files};
 use snowmelt_kernel::lock::{Lock, Share};
 use snowmelt_types::{Digest, SandboxId, Tenant};
 
-use super::FileStore;
-use super::TEMPORARY;
+use super::{FileStore, TEMPORARY};
 use crate::files::code::state;
 use crate::{Error, Result};
 

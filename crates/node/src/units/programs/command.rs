@@ -6,9 +6,8 @@ use std::path::Path;
 
 use snowmelt_sandbox::{Bind, Root};
 
-use super::process;
-use super::runtimes;
 use super::search::{Inside, PATH, shown};
+use super::{process, runtimes};
 use crate::files::code::CODE_FILE;
 use crate::units::unit::{PROGRAM_CODE, PROGRAM_RUNTIME, bind};
 use crate::{Error, InstanceLimits, Program, Result};

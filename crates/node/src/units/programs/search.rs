@@ -12,8 +12,7 @@ use rustix::io::Errno;
 use snowmelt_image::RunConfig;
 use snowmelt_sandbox::{Base, ProcessSettings};
 
-use super::InImage;
-use super::process;
+use super::{InImage, process};
 use crate::units::unit::PROGRAM_CODE;
 use crate::{Error, InstanceLimits, Result};
 
