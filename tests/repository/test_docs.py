@@ -4,6 +4,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -89,12 +90,32 @@ def _shown_commands(checkout: Path) -> list[tuple[str, list[str]]]:
         for block in re.findall(
             r"```(?:sh|console|bash)\n(.*?)```", document.read_text(), re.DOTALL
         ):
-            for line in block.replace("\\\n", " ").splitlines():
-                line = line.removeprefix("$ ").strip()
-                if line.startswith("snowmelt "):
-                    words = shlex.split(line.split(" | ")[0], comments=True)
+            for line, words in _commands(block):
+                if words[:1] == ["snowmelt"]:
                     found.append((f"{document.relative_to(checkout)}: {line}", words[1:]))
     return found
+
+
+def _commands(block: str) -> Iterator[tuple[str, list[str]]]:
+    """The commands of a block, each with its words. A quoted argument may have several lines."""
+    command = ""
+    for line in block.replace("\\\n", " ").splitlines():
+        command = f"{command}\n{line}" if command else line.removeprefix("$ ").strip()
+        try:
+            words = shlex.split(command.split(" | ")[0], comments=True)
+        except ValueError:
+            # The quotation goes on in the next line, unless this is no command at all.
+            command = command if command.startswith("snowmelt ") else ""
+            continue
+        yield command, words
+        command = ""
+    assert not command, f"a quotation that does not end: {command}"
+
+
+def test_a_command_of_several_lines_is_one() -> None:
+    block = "$ snowmelt sql \"select 1\n  as x\" -o json | head\nit's a text\nsnowmelt du\n"
+    found = [words for _, words in _commands(block)]
+    assert found == [["snowmelt", "sql", "select 1\n  as x", "-o", "json"], ["snowmelt", "du"]]
 
 
 def _help(subcommands: list[str]) -> str:
