@@ -113,7 +113,7 @@ def _commands(block: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def test_a_command_of_several_lines_is_one() -> None:
-    block = "$ snowmelt sql \"select 1\n  as x\" -o json | head\nit's a text\nsnowmelt du\n"
+    block = '$ snowmelt sql "select 1\n  as x" -o json | head\nit\'s a text\nsnowmelt du\n'
     found = [words for _, words in _commands(block)]
     assert found == [["snowmelt", "sql", "select 1\n  as x", "-o", "json"], ["snowmelt", "du"]]
 
@@ -173,3 +173,18 @@ def test_the_glossary_has_the_terms_of_this_project_only(checkout: Path) -> None
     terms = [term for term in terms if set(term) != {"-"}]
     assert 20 <= len(terms) < 40
     assert len(set(terms)) == len(terms)
+
+
+def test_decisions_have_one_form_and_the_status_of_their_index(checkout: Path) -> None:
+    folder = checkout / "docs/explanation/decisions"
+    rows = re.findall(
+        r"^\| \[(\d{3})\]\((\S+)\) \| (.+) \| (.+) \|$", (folder / "README.md").read_text(), re.M
+    )
+    listed = {name: (f"{number}: {title}", status) for number, name, title, status in rows}
+    found = {}
+    for file in sorted(folder.glob("[0-9]*.md")):
+        text = file.read_text()
+        assert re.findall("^## (.*)$", text, re.M) == ["Context", "Decision", "Consequences"], file
+        title, status = re.findall(r"\A# (.*)\n\nStatus: (.*)\.\n", text)[0]
+        found[file.name] = (title, status)
+    assert found == listed

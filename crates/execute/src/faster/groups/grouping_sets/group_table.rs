@@ -1,6 +1,5 @@
 //! The groups of all grouping sets, with the states of their aggregates.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use arrow::array::{
@@ -74,16 +73,23 @@ impl Rows {
     }
 }
 
-/// The tables of all sets, and the states that are emitted of them.
+/// The tables of all sets, and the groups that are emitted.
 pub(super) struct Groups {
     lattice: Arc<Lattice>,
     tables: Vec<GroupTable>,
     schema: SchemaRef,
     batch_size: usize,
-    /// States that are emitted next.
-    output: VecDeque<RecordBatch>,
-    /// The next table to emit. `None` while rows are added.
-    emitting: Option<usize>,
+    output: Output,
+}
+
+/// What is emitted next.
+enum Output {
+    /// Rows are added.
+    None,
+    /// The groups of the set at this place, which are in its table.
+    Table(usize),
+    /// Groups of the set at `set`, of which so many are emitted.
+    Rest { set: usize, groups: Emitted, emitted: usize },
 }
 
 impl Groups {
@@ -93,72 +99,79 @@ impl Groups {
         batch_size: usize,
     ) -> Result<Self> {
         let of = aggregate(original)?;
-        let key = of.group_expr().group_schema(&of.input_schema())?;
-        let table = |columns: &[usize]| GroupTable::new(of, &key, columns.to_vec());
+        let key = of.group_expr().group_schema(&of.input().schema())?;
+        let table = |columns: &[usize]| GroupTable::new(of.aggr_expr(), &key, columns.to_vec());
         let tables = lattice.sets().iter().map(|set| table(&set.columns));
-        Ok(Self {
-            tables: tables.collect::<Result<_>>()?,
-            lattice,
-            schema: original.schema(),
-            batch_size,
-            output: VecDeque::new(),
-            emitting: None,
-        })
+        let tables = tables.collect::<Result<_>>()?;
+        Ok(Self { tables, lattice, schema: original.schema(), batch_size, output: Output::None })
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.tables.iter().all(|table| table.count == 0)
     }
 
-    /// The memory of all tables, in bytes.
+    pub(super) fn is_emitting(&self) -> bool {
+        !matches!(self.output, Output::None)
+    }
+
+    /// The memory of all tables and of what is emitted, in bytes.
     pub(super) fn size(&self) -> usize {
-        self.tables.iter().map(GroupTable::size).sum()
+        let emitted = match &self.output {
+            Output::Rest { groups, .. } => groups.size(),
+            _ => 0,
+        };
+        emitted + self.tables.iter().map(GroupTable::size).sum::<usize>()
     }
 
     /// Begins to emit the groups of all tables.
     pub(super) fn begin_output(&mut self) {
-        self.emitting = Some(0);
+        self.output = Output::Table(0);
     }
 
-    /// Returns the next states. `None` if all are emitted, or none are to be.
+    /// Returns the next states, which are merged into the set that is derived from theirs. `None` if
+    /// all are emitted.
     pub(super) fn next_states(&mut self) -> Result<Option<RecordBatch>> {
         loop {
-            if let Some(states) = self.output.pop_front() {
-                return Ok(Some(states));
+            match std::mem::replace(&mut self.output, Output::None) {
+                Output::None => return Ok(None),
+                Output::Table(set) if set == self.tables.len() => return Ok(None),
+                Output::Table(set) => {
+                    let groups = self.tables[set].take()?;
+                    self.output = Output::Rest { set, groups, emitted: 0 };
+                }
+                Output::Rest { set, groups, emitted } if emitted == groups.count => {
+                    drop(groups);
+                    self.output = Output::Table(set + 1);
+                }
+                Output::Rest { set, groups, emitted } => {
+                    let count = self.batch_size.min(groups.count - emitted);
+                    let states = self.states(set, &groups.slice(emitted, count))?;
+                    self.output = Output::Rest { set, groups, emitted: emitted + count };
+                    return Ok(Some(states));
+                }
             }
-            let Some(set) = self.emitting else { return Ok(None) };
-            self.emit(set)?;
-            self.emitting = Some(set + 1).filter(|next| *next < self.tables.len());
         }
     }
 
-    /// Emits the groups of one set, and merges them into those that are derived from it.
-    fn emit(&mut self, set: usize) -> Result<()> {
-        let Emitted { keys, states, count } = self.tables[set].take()?;
-        if count == 0 {
-            return Ok(());
-        }
-        let id = self.lattice.sets()[set].id;
+    /// The states of some groups of a set, merged into the set that is derived from it.
+    fn states(&mut self, set: usize, groups: &Emitted) -> Result<RecordBatch> {
+        let GroupTable { width, columns: own, .. } = &self.tables[set];
+        let width = *width;
         // All columns of the key, of which the set's are not null, and the number of the set.
         let mut columns = Vec::with_capacity(self.schema.fields().len());
-        let width = self.tables[set].width;
         for (place, field) in self.schema.fields().iter().take(width).enumerate() {
-            let own = self.tables[set].columns.iter().position(|column| *column == place);
-            columns.push(match own {
-                Some(own) => Arc::clone(&keys[own]),
-                None => new_null_array(field.data_type(), count),
+            columns.push(match own.iter().position(|column| *column == place) {
+                Some(own) => Arc::clone(&groups.keys[own]),
+                None => new_null_array(field.data_type(), groups.count),
             });
         }
-        for derived in self.lattice.derived_from(set) {
-            self.tables[derived].merge(&columns, &states, self.batch_size)?;
+        if let Some(derived) = self.lattice.derived_from(set) {
+            self.tables[derived].merge(&columns, groups)?;
         }
-        columns.push(number(self.schema.field(width).data_type(), id, count)?);
-        columns.extend(states.into_iter().flatten());
-        let whole = RecordBatch::try_new(Arc::clone(&self.schema), columns)?;
-        let begins = (0..count).step_by(self.batch_size);
-        let part = |begin: usize| whole.slice(begin, self.batch_size.min(count - begin));
-        self.output.extend(begins.map(part));
-        Ok(())
+        let id = self.lattice.sets()[set].id;
+        columns.push(number(self.schema.field(width).data_type(), id, groups.count)?);
+        columns.extend(groups.states.iter().flatten().cloned());
+        Ok(RecordBatch::try_new(Arc::clone(&self.schema), columns)?)
     }
 }
 
@@ -182,6 +195,9 @@ struct GroupTable {
     columns: Vec<usize>,
     /// The number of columns of the whole key.
     width: usize,
+    /// The schema of the columns of the set.
+    schema: SchemaRef,
+    functions: Vec<Arc<AggregateFunctionExpr>>,
     /// The values of the groups. `None` for the set without columns, which has one group.
     values: Option<Box<dyn GroupValues>>,
     states: Vec<Box<dyn GroupsAccumulator>>,
@@ -190,7 +206,7 @@ struct GroupTable {
     indices: Vec<usize>,
 }
 
-/// The groups that a table had.
+/// Groups that a table had.
 struct Emitted {
     /// The columns of the set.
     keys: Vec<ArrayRef>,
@@ -199,18 +215,56 @@ struct Emitted {
     count: usize,
 }
 
+impl Emitted {
+    fn slice(&self, begin: usize, count: usize) -> Self {
+        let part = |column: &ArrayRef| column.slice(begin, count);
+        let states = |columns: &Vec<ArrayRef>| columns.iter().map(part).collect();
+        Self {
+            keys: self.keys.iter().map(part).collect(),
+            states: self.states.iter().map(states).collect(),
+            count,
+        }
+    }
+
+    fn size(&self) -> usize {
+        let columns = self.keys.iter().chain(self.states.iter().flatten());
+        columns.map(|column| column.get_array_memory_size()).sum()
+    }
+}
+
 impl GroupTable {
     /// Creates an empty table. `key` has the columns of the whole key, and the number of the set.
-    fn new(of: &AggregateExec, key: &Schema, columns: Vec<usize>) -> Result<Self> {
+    fn new(
+        functions: &[Arc<AggregateFunctionExpr>],
+        key: &Schema,
+        columns: Vec<usize>,
+    ) -> Result<Self> {
         let fields: Vec<Field> = columns.iter().map(|column| key.field(*column).clone()).collect();
-        let values = match fields.is_empty() {
-            true => None,
-            false => Some(new_group_values(Arc::new(Schema::new(fields)), &GroupOrdering::None)?),
+        let mut table = Self {
+            columns,
+            width: key.fields().len() - 1,
+            schema: Arc::new(Schema::new(fields)),
+            functions: functions.to_vec(),
+            values: None,
+            states: Vec::new(),
+            count: 0,
+            indices: Vec::new(),
         };
-        let states = of.aggr_expr().iter().map(|function| function.create_groups_accumulator());
-        let states = states.collect::<Result<_>>()?;
-        let width = key.fields().len() - 1;
-        Ok(Self { columns, width, values, states, count: 0, indices: Vec::new() })
+        table.renew()?;
+        Ok(table)
+    }
+
+    /// Makes the table empty. Tables that are only cleared keep their memory.
+    fn renew(&mut self) -> Result<()> {
+        self.values = match self.columns.is_empty() {
+            true => None,
+            false => Some(new_group_values(Arc::clone(&self.schema), &GroupOrdering::None)?),
+        };
+        let states = self.functions.iter().map(|function| function.create_groups_accumulator());
+        self.states = states.collect::<Result<_>>()?;
+        self.indices = Vec::new();
+        self.count = 0;
+        Ok(())
     }
 
     /// Finds the groups of rows by the columns of the whole key. Returns the number of all groups.
@@ -231,44 +285,29 @@ impl GroupTable {
         Ok(self.count)
     }
 
-    /// Merges the states of the groups of a larger set.
-    fn merge(
-        &mut self,
-        key: &[ArrayRef],
-        states: &[Vec<ArrayRef>],
-        batch_size: usize,
-    ) -> Result<()> {
-        let rows = key[0].len();
-        for begin in (0..rows).step_by(batch_size) {
-            let length = batch_size.min(rows - begin);
-            let part = |column: &ArrayRef| column.slice(begin, length);
-            let key: Vec<ArrayRef> = key.iter().map(part).collect();
-            let count = self.intern(&key, length)?;
-            for (own, states) in self.states.iter_mut().zip(states) {
-                let states: Vec<ArrayRef> = states.iter().map(part).collect();
-                own.merge_batch(&states, &self.indices, count)?;
-            }
+    /// Merges the states of groups of a larger set. `key` has the columns of the whole key.
+    fn merge(&mut self, key: &[ArrayRef], groups: &Emitted) -> Result<()> {
+        let count = self.intern(key, groups.count)?;
+        for (own, states) in self.states.iter_mut().zip(&groups.states) {
+            own.merge_batch(states, &self.indices, count)?;
         }
         Ok(())
     }
 
     /// Takes all groups, and leaves an empty table.
     fn take(&mut self) -> Result<Emitted> {
-        let count = std::mem::take(&mut self.count);
+        let count = self.count;
         if count == 0 {
             return Ok(Emitted { keys: Vec::new(), states: Vec::new(), count });
         }
         let keys = match &mut self.values {
-            Some(values) => {
-                let keys = values.emit(EmitTo::All)?;
-                // The table of hashes stays otherwise.
-                values.clear_shrink(0);
-                keys
-            }
+            Some(values) => values.emit(EmitTo::All)?,
             None => Vec::new(),
         };
         let states = self.states.iter_mut().map(|states| states.state(EmitTo::All));
-        Ok(Emitted { keys, states: states.collect::<Result<_>>()?, count })
+        let states = states.collect::<Result<_>>()?;
+        self.renew()?;
+        Ok(Emitted { keys, states, count })
     }
 
     fn size(&self) -> usize {

@@ -4,6 +4,10 @@ use std::collections::BTreeSet;
 
 use datafusion::physical_plan::aggregates::PhysicalGroupBy;
 
+/// The largest number of sets: each has a table of its own, which takes up to a quarter of a MiB when
+/// it is small.
+const MAX_SETS: usize = 16;
+
 /// A grouping set.
 #[derive(Debug)]
 pub(super) struct GroupingSet {
@@ -22,7 +26,8 @@ pub(super) struct GroupingSet {
 pub(super) struct Lattice(Vec<GroupingSet>);
 
 impl Lattice {
-    /// Finds the sets that contain others. `None` if there is none, or if a set occurs twice.
+    /// Finds the sets that contain others. `None` if there is none, if a set occurs twice, or if they
+    /// are too many.
     pub(super) fn of(groups: &PhysicalGroupBy) -> Option<Self> {
         if !groups.has_grouping_set() {
             return None;
@@ -34,7 +39,8 @@ impl Lattice {
     fn new(lacking: &[Vec<bool>]) -> Option<Self> {
         let distinct: BTreeSet<&Vec<bool>> = lacking.iter().collect();
         let width = lacking.first()?.len();
-        if distinct.len() < lacking.len() || width > u64::BITS as usize {
+        let is_supported = lacking.len() <= MAX_SETS && width <= u64::BITS as usize;
+        if distinct.len() < lacking.len() || !is_supported {
             return None;
         }
         let mut sets: Vec<GroupingSet> =
@@ -45,8 +51,10 @@ impl Lattice {
             let contains = |other: &&GroupingSet| {
                 rest[0].columns.iter().all(|column| other.columns.contains(column))
             };
+            let has_another = |place: &usize| before.iter().any(|set| set.parent == Some(*place));
             // The last one has the fewest columns, and so the fewest groups.
-            let parent = before.iter().rposition(|other| contains(&other));
+            let parents = (0..place).filter(|place| contains(&&before[*place]));
+            let parent = parents.filter(|place| !has_another(place)).next_back();
             rest[0].parent = parent;
         }
         sets.iter().any(|set| set.parent.is_some()).then_some(Self(sets))
@@ -56,9 +64,9 @@ impl Lattice {
         &self.0
     }
 
-    /// The sets that are derived from another one.
-    pub(super) fn derived_from(&self, parent: usize) -> impl Iterator<Item = usize> {
-        (0..self.0.len()).filter(move |place| self.0[*place].parent == Some(parent))
+    /// The set that is derived from another one, if one is.
+    pub(super) fn derived_from(&self, parent: usize) -> Option<usize> {
+        self.0.iter().position(|set| set.parent == Some(parent))
     }
 
     /// The sets to which rows are added.
@@ -91,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn each_set_is_derived_from_the_smallest_that_contains_it() {
+    fn each_set_is_derived_from_the_smallest_that_contains_it_and_has_no_other() {
         let rollup = [
             (vec![0, 1, 2], None, 0b000),
             (vec![0, 1], Some(0), 0b001),
@@ -100,6 +108,13 @@ mod tests {
         ];
         assert_eq!(parents("abc ab a -").unwrap(), rollup);
         assert_eq!(parents("- a ab abc").unwrap(), rollup);
+        let cube = [
+            (vec![0, 1], None, 0b001),
+            (vec![0], Some(0), 0b011),
+            (vec![1], None, 0b101),
+            (vec![], Some(2), 0b111),
+        ];
+        assert_eq!(parents("ab a b -").unwrap(), cube);
         let two = [(vec![0, 1], None, 0b001), (vec![2], None, 0b110), (vec![1], Some(0), 0b101)];
         assert_eq!(parents("ab c b").unwrap(), two);
     }
@@ -108,5 +123,10 @@ mod tests {
     fn sets_that_do_not_contain_each_other_and_equal_sets_are_left_alone() {
         assert_eq!(parents("a b c"), None);
         assert_eq!(parents("ab a a"), None);
+        let width = |count: usize| {
+            (0..count).map(|set| (0..count).map(|column| column < set).collect()).collect()
+        };
+        let many: Vec<Vec<bool>> = width(MAX_SETS + 1);
+        assert!(Lattice::new(&many).is_none() && Lattice::new(&many[1..]).is_some());
     }
 }

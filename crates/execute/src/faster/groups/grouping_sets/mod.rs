@@ -3,11 +3,12 @@
 //! DataFusion adds each row to the groups of each set of a ROLLUP, a CUBE or GROUPING SETS: nine
 //! times for a ROLLUP of eight columns. Here a row is added to the sets that no other one contains,
 //! of a ROLLUP to that of all columns. The states of its groups are then merged into the groups of
-//! the next smaller sets, and so on.
+//! another set, from that into the groups of a third, and so on.
 //!
-//! Invariant: a group that is emitted has been merged into all smaller sets. When memory is short,
-//! all groups are emitted, and the next rows begin new ones: the final aggregation merges states of
-//! the same group.
+//! Invariant: a group that is emitted has been merged into the set that is derived from its own. Of a
+//! set at most one is derived, so that emitting takes no more memory than twice that of the tables.
+//! When memory is short, all groups are emitted, and the next rows begin new ones: the final
+//! aggregation merges states of the same group.
 
 mod group_table;
 mod lattice;
@@ -15,9 +16,11 @@ mod lattice;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use arrow::datatypes::DataType;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -38,7 +41,7 @@ pub(super) fn derived(node: &Arc<dyn ExecutionPlan>) -> Option<Arc<dyn Execution
     let is_plain = *aggregate.mode() == AggregateMode::Partial
         && *aggregate.input_order_mode() == InputOrderMode::Linear
         && aggregate.limit_options().is_none()
-        && aggregate.aggr_expr().iter().all(has_small_state);
+        && aggregate.aggr_expr().iter().all(is_merged_cheaply);
     let lattice = is_plain.then(|| Lattice::of(aggregate.group_expr())).flatten()?;
     let way = Derived {
         lattice: Arc::new(lattice),
@@ -46,6 +49,18 @@ pub(super) fn derived(node: &Arc<dyn ExecutionPlan>) -> Option<Arc<dyn Execution
         hashed: Arc::default(),
     };
     Some(Arc::new(InPlace { original: Arc::clone(node), way }))
+}
+
+/// Returns whether the state of a function stays as small when it is merged. That of `string_agg` has
+/// all texts.
+fn is_merged_cheaply(function: &Arc<AggregateFunctionExpr>) -> bool {
+    let is_fixed = |kind: &DataType| kind.is_primitive() || *kind == DataType::Boolean;
+    let keeps_one = matches!(function.fun().name(), "min" | "max");
+    has_small_state(function)
+        && (keeps_one
+            || function
+                .state_fields()
+                .is_ok_and(|fields| fields.iter().all(|field| is_fixed(field.data_type()))))
 }
 
 #[derive(Debug)]
@@ -66,7 +81,7 @@ impl Way for Derived {
     ) -> Result<SendableRecordBatchStream> {
         let mut input = original.children()[0].execute(partition, Arc::clone(&context))?;
         let metrics = BaselineMetrics::new(&self.metrics, partition);
-        let consumer = MemoryConsumer::new(format!("GroupingSets[{partition}]"));
+        let consumer = MemoryConsumer::new(format!("GroupedSets[{partition}]"));
         let reservation = consumer.with_can_spill(true).register(context.memory_pool());
         let batch_size = context.session_config().batch_size();
         let rows = Rows::new(original, &self.lattice)?;
@@ -133,16 +148,23 @@ impl Aggregation {
             match self.input.next().await.transpose()? {
                 Some(batch) => self.add(&batch)?,
                 None if self.groups.is_empty() => return Ok(None),
-                None => self.groups.begin_output(),
+                None => {
+                    // What is below, such as the table of a join, frees its memory.
+                    self.input = stream::empty().boxed();
+                    self.groups.begin_output();
+                }
             }
         }
     }
 
     fn emitted(&mut self) -> Result<Option<RecordBatch>> {
+        if !self.groups.is_emitting() {
+            return Ok(None);
+        }
         let timer = self.metrics.elapsed_compute().timer();
         let states = self.groups.next_states()?;
         timer.done();
-        // What is emitted is in memory already, and smaller sets have fewer groups.
+        // What is emitted is in memory already, and the tables that grow were reckoned with.
         self.reservation.resize(self.groups.size());
         Ok(states)
     }
@@ -151,7 +173,7 @@ impl Aggregation {
         let timer = self.metrics.elapsed_compute().timer();
         self.rows.add_to(&mut self.groups, batch)?;
         timer.done();
-        // While the groups of a set are emitted, the tables of smaller sets grow.
+        // While the groups of a set are emitted, the table of the next set grows.
         if self.reservation.try_resize(2 * self.groups.size()).is_err() {
             self.groups.begin_output();
         }

@@ -1,4 +1,6 @@
-use arrow::array::{ArrayRef, Decimal128Array, Float64Array, Int64Array, StringViewArray};
+use arrow::array::{
+    ArrayRef, BooleanArray, Decimal128Array, Float64Array, Int64Array, StringViewArray,
+};
 use arrow::util::pretty::pretty_format_batches;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::datasource::MemTable;
@@ -20,14 +22,16 @@ fn table(rows: i64) -> MemTable {
         let c: Int64Array = rows().map(|row| some(row, 1_009)).collect();
         let v: Int64Array = rows().map(|row| some(row, 10_007)).collect();
         let d: Decimal128Array = rows().map(|row| some(row, 10_007).map(i128::from)).collect();
+        let k: BooleanArray = rows().map(|row| some(row, 13).map(|n| n > 6)).collect();
         let f: Float64Array = rows().map(|row| some(row, 64).map(|n| n as f64 / 8.0)).collect();
-        let columns: [(&str, ArrayRef); 6] = [
+        let columns: [(&str, ArrayRef); 7] = [
             ("a", Arc::new(a)),
             ("b", Arc::new(b)),
             ("c", Arc::new(c)),
             ("v", Arc::new(v)),
             ("d", Arc::new(d.with_precision_and_scale(12, 2).unwrap())),
             ("f", Arc::new(f)),
+            ("k", Arc::new(k)),
         ];
         RecordBatch::try_from_iter_with_nullable(columns.map(|(n, c)| (n, c, true))).unwrap()
     };
@@ -45,7 +49,7 @@ async fn check(sql: &str, rows: i64, memory: usize) -> Option<usize> {
     let runtime = RuntimeEnvBuilder::new().with_memory_limit(memory, 1.0).build_arc().unwrap();
     let limited = SessionContext::new_with_config_rt(config, runtime);
     let plan = async || session.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
-    let replaced = replaced(&plan().await)?;
+    let replaced = derived(&aggregation(&plan().await)?)?;
     let states = collect_partitioned(Arc::clone(&replaced), limited.task_ctx()).await.unwrap();
     let emitted = states.iter().flatten().map(RecordBatch::num_rows).sum();
     let source = MemorySourceConfig::try_new_exec(&states, replaced.schema(), None).unwrap();
@@ -65,11 +69,6 @@ async fn check(sql: &str, rows: i64, memory: usize) -> Option<usize> {
     Some(emitted)
 }
 
-/// The replacement of the first aggregation that has one.
-fn replaced(plan: &Arc<dyn ExecutionPlan>) -> Option<Arc<dyn ExecutionPlan>> {
-    derived(plan).or_else(|| plan.children().into_iter().find_map(replaced))
-}
-
 const AMPLE: usize = 1 << 30;
 
 const FUNCTIONS: &str = "count(*), count(v), sum(v), min(b), max(d), avg(d), sum(f), avg(f), \
@@ -82,6 +81,8 @@ async fn sets_that_are_derived_have_the_same_groups() {
         "cube(a, b)",
         "grouping sets ((a, b), (b, c), (b), ())",
         "grouping sets ((), (a), (a, c % 10))",
+        "cube(a, k, arrow_cast(b, 'Dictionary(Int32, Utf8)'))",
+        "rollup(a, b, c % 3, c % 5, a % 2, a % 3, a % 5, v % 2, k)",
     ] {
         let sql = format!("select grouping(a), {FUNCTIONS} from t group by {sets}");
         assert!(check(&sql, 20_000, AMPLE).await.is_some(), "{sets}");
@@ -96,6 +97,45 @@ async fn groups_are_emitted_several_times_when_memory_is_short() {
     let once = check(sql, 20_000, AMPLE).await.unwrap();
     let often = check(sql, 20_000, 1 << 20).await.unwrap();
     assert!(often > once, "{often} {once}");
+    for sets in ["cube(a, c)", "rollup(arrow_cast(b, 'Dictionary(Int32, Utf8)'), k, c)"] {
+        let sql = format!("select {FUNCTIONS} from t group by {sets}");
+        assert!(check(&sql, 20_000, 1 << 20).await.is_some(), "{sets}");
+    }
+}
+
+#[tokio::test]
+async fn tables_that_were_emitted_take_no_memory() {
+    let session = SessionContext::new();
+    session.register_table("t", Arc::new(table(20_000))).unwrap();
+    let sql = "select arrow_cast(b, 'Dictionary(Int32, Utf8)') as d, c, sum(v) from t \
+               group by rollup(arrow_cast(b, 'Dictionary(Int32, Utf8)'), c, v)";
+    let plan = session.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
+    let found = aggregation(&plan).unwrap();
+    let lattice = Lattice::of(found.downcast_ref::<AggregateExec>().unwrap().group_expr()).unwrap();
+    let lattice = Arc::new(lattice);
+    let rows = Rows::new(&found, &lattice).unwrap();
+    let mut groups = Groups::new(&found, lattice, 256).unwrap();
+    let empty = groups.size();
+    let input = Arc::clone(found.children()[0]);
+    for batch in collect(input, session.task_ctx()).await.unwrap() {
+        rows.add_to(&mut groups, &batch).unwrap();
+    }
+    let full = groups.size();
+    groups.begin_output();
+    let mut largest = 0;
+    while groups.next_states().unwrap().is_some() {
+        largest = largest.max(groups.size());
+    }
+    assert!(groups.is_empty() && groups.size() == empty, "{empty} {full} {}", groups.size());
+    assert!(full > 2 * empty && largest < 2 * full, "{empty} {full} {largest}");
+}
+
+/// The first aggregation that has a replacement.
+fn aggregation(plan: &Arc<dyn ExecutionPlan>) -> Option<Arc<dyn ExecutionPlan>> {
+    match derived(plan) {
+        Some(_) => Some(Arc::clone(plan)),
+        None => plan.children().into_iter().find_map(aggregation),
+    }
 }
 
 #[tokio::test]
@@ -106,6 +146,7 @@ async fn other_aggregations_are_left_alone() {
         "select a, b, sum(v) from t group by grouping sets ((a, b), (a), (a))",
         "select a, b, array_agg(v order by v) from t group by rollup(a, b)",
         "select a, b, count(distinct v) from t group by rollup(a, b)",
+        "select a, c, string_agg(b, ',') from t group by rollup(a, c)",
     ] {
         assert_eq!(check(sql, 5_000, AMPLE).await, None, "{sql}");
     }
