@@ -53,9 +53,8 @@ impl Lattice {
             };
             let has_another = |place: &usize| before.iter().any(|set| set.parent == Some(*place));
             // The last one has the fewest columns, and so the fewest groups.
-            let parents = (0..place).filter(|place| contains(&&before[*place]));
-            let parent = parents.filter(|place| !has_another(place)).next_back();
-            rest[0].parent = parent;
+            let mut parents = (0..place).filter(|place| contains(&&before[*place]));
+            rest[0].parent = parents.rfind(|place| !has_another(place));
         }
         sets.iter().any(|set| set.parent.is_some()).then_some(Self(sets))
     }
