@@ -82,7 +82,7 @@ pub(super) struct Groups {
     output: Output,
 }
 
-/// What is emitted next.
+/// The part of the groups that is emitted next.
 enum Output {
     /// Rows are added.
     None,
