@@ -2,9 +2,10 @@
 //! system calls that contain an address wait until this module has answered them, whatever library
 //! or language makes them.
 //!
-//! Invariant: a socket of a function always has the function's address. It is created here, in the
-//! job's namespace, and bound to the address before the function receives it; so a race between two
-//! threads of the function can reach no more than its own address.
+//! Invariant: a function receives a socket that is bound to its address: the socket is created here,
+//! in the job's namespace. The arguments of other calls, such as `sendmsg`, are checked here and read
+//! by the kernel afterwards. So two racing threads can use another address of the same job on this
+//! host, and none outside of the job.
 
 use std::collections::BTreeMap;
 use std::io;
