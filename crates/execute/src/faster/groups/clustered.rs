@@ -10,7 +10,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, RecordBatch, UInt32Array};
+use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
 use arrow::compute::{partition, take};
 use arrow::datatypes::{DataType, SchemaRef};
 use arrow::row::{RowConverter, SortField};
@@ -28,6 +28,7 @@ use datafusion::physical_plan::{ExecutionPlan, InputOrderMode, SendableRecordBat
 use futures::{StreamExt, TryStreamExt, stream};
 
 use super::by_hash::{ByHash, Started};
+use super::function_input::{FunctionInput, aggregation};
 use crate::faster::Batches;
 use crate::faster::in_place::{InPlace, Way};
 
@@ -168,8 +169,7 @@ struct Runs {
 }
 
 struct Function {
-    arguments: Vec<Arc<dyn PhysicalExpr>>,
-    filter: Option<Arc<dyn PhysicalExpr>>,
+    input: FunctionInput,
     states: Box<dyn GroupsAccumulator>,
 }
 
@@ -179,17 +179,11 @@ impl Runs {
         keys: Vec<Arc<dyn PhysicalExpr>>,
         metrics: BaselineMetrics,
     ) -> Result<Self> {
-        let of = original.downcast_ref::<AggregateExec>();
-        let of = of.ok_or_else(|| DataFusionError::Internal("not an aggregation".to_owned()))?;
-        let function = |(function, filter): (&Arc<AggregateFunctionExpr>, &Option<_>)| {
-            Ok(Function {
-                arguments: function.expressions(),
-                filter: filter.clone(),
-                states: function.create_groups_accumulator()?,
-            })
-        };
-        let functions = of.aggr_expr().iter().zip(of.filter_expr()).map(function);
-        let functions = functions.collect::<Result<_>>()?;
+        let of = aggregation(original)?;
+        let mut functions = Vec::with_capacity(of.aggr_expr().len());
+        for (function, input) in of.aggr_expr().iter().zip(FunctionInput::all(of)) {
+            functions.push(Function { input, states: function.create_groups_accumulator()? });
+        }
         Ok(Self { keys, functions, schema: original.schema(), metrics })
     }
 
@@ -261,13 +255,8 @@ impl Function {
         groups: &[usize],
         count: usize,
     ) -> Result<Vec<ArrayRef>> {
-        let arguments = evaluate_expressions_to_arrays(&self.arguments, batch)?;
-        let filter = match &self.filter {
-            Some(filter) => Some(filter.evaluate(batch)?.into_array(batch.num_rows())?),
-            None => None,
-        };
-        let filter = filter.as_ref().map(|filter| filter.as_boolean());
-        self.states.update_batch(&arguments, groups, filter, count)?;
+        let values = self.input.evaluate(batch)?;
+        self.states.update_batch(&values.arguments, groups, values.filter(), count)?;
         self.states.state(EmitTo::All)
     }
 }

@@ -1,8 +1,10 @@
 //! Partial aggregation: of rows whose groups are next to each other (`clustered`), by several
-//! grouping sets (`grouping_sets`), and of the others by DataFusion (`by_hash`).
+//! grouping sets (`grouping_sets`), and of the others by DataFusion (`by_hash`). The first two
+//! evaluate their functions alike (`function_input`).
 
 mod by_hash;
 mod clustered;
+mod function_input;
 mod grouping_sets;
 
 use std::sync::Arc;

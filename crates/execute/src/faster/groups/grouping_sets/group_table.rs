@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, AsArray, RecordBatch, UInt8Array, UInt16Array, UInt32Array, UInt64Array,
-    new_null_array,
+    ArrayRef, RecordBatch, UInt8Array, UInt16Array, UInt32Array, UInt64Array, new_null_array,
 };
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::error::{DataFusionError, Result};
@@ -13,16 +12,11 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::aggregates::group_values::{GroupValues, new_group_values};
 use datafusion::physical_plan::aggregates::order::GroupOrdering;
 
-use super::lattice::Lattice;
-
-fn aggregate(node: &Arc<dyn ExecutionPlan>) -> Result<&AggregateExec> {
-    let aggregate = node.downcast_ref::<AggregateExec>();
-    aggregate.ok_or_else(|| DataFusionError::Internal("not an aggregation".to_owned()))
-}
+use super::lattice::{GroupingSet, Lattice};
+use crate::faster::groups::function_input::{FunctionInput, aggregation};
 
 /// The expressions that are evaluated for each row.
 pub(super) struct Rows {
@@ -32,41 +26,23 @@ pub(super) struct Rows {
     sets: Vec<usize>,
 }
 
-struct FunctionInput {
-    arguments: Vec<Arc<dyn PhysicalExpr>>,
-    filter: Option<Arc<dyn PhysicalExpr>>,
-}
-
 impl Rows {
     pub(super) fn new(original: &Arc<dyn ExecutionPlan>, lattice: &Lattice) -> Result<Self> {
-        let of = aggregate(original)?;
+        let of = aggregation(original)?;
         let keys = of.group_expr().input_exprs();
-        let input = |(function, filter): (&Arc<AggregateFunctionExpr>, &Option<_>)| FunctionInput {
-            arguments: function.expressions(),
-            filter: filter.clone(),
-        };
-        let functions = of.aggr_expr().iter().zip(of.filter_expr()).map(input).collect();
-        Ok(Self { keys, functions, sets: lattice.of_rows().collect() })
+        Ok(Self { keys, functions: FunctionInput::all(of), sets: lattice.of_rows().collect() })
     }
 
     /// Adds the rows of a batch to the sets that are not derived from others.
     pub(super) fn add_to(&self, groups: &mut Groups, batch: &RecordBatch) -> Result<()> {
         let keys = evaluate_expressions_to_arrays(&self.keys, batch)?;
-        let mut evaluated = Vec::with_capacity(self.functions.len());
-        for FunctionInput { arguments, filter } in &self.functions {
-            let arguments = evaluate_expressions_to_arrays(arguments, batch)?;
-            let filter = match filter {
-                Some(filter) => Some(filter.evaluate(batch)?.into_array(batch.num_rows())?),
-                None => None,
-            };
-            evaluated.push((arguments, filter));
-        }
+        let values = self.functions.iter().map(|function| function.evaluate(batch));
+        let values = values.collect::<Result<Vec<_>>>()?;
         for &set in &self.sets {
             let table = &mut groups.tables[set];
             let count = table.intern(&keys, batch.num_rows())?;
-            for (states, (arguments, filter)) in table.states.iter_mut().zip(&evaluated) {
-                let filter = filter.as_ref().map(|filter| filter.as_boolean());
-                states.update_batch(arguments, &table.indices, filter, count)?;
+            for (states, values) in table.states.iter_mut().zip(&values) {
+                states.update_batch(&values.arguments, &table.indices, values.filter(), count)?;
             }
         }
         Ok(())
@@ -77,6 +53,8 @@ impl Rows {
 pub(super) struct Groups {
     lattice: Arc<Lattice>,
     tables: Vec<GroupTable>,
+    /// The number of columns of the whole key.
+    width: usize,
     schema: SchemaRef,
     batch_size: usize,
     output: Output,
@@ -98,12 +76,18 @@ impl Groups {
         lattice: Arc<Lattice>,
         batch_size: usize,
     ) -> Result<Self> {
-        let of = aggregate(original)?;
+        let of = aggregation(original)?;
         let key = of.group_expr().group_schema(&of.input().schema())?;
         let table = |columns: &[usize]| GroupTable::new(of.aggr_expr(), &key, columns.to_vec());
         let tables = lattice.sets().iter().map(|set| table(&set.columns));
-        let tables = tables.collect::<Result<_>>()?;
-        Ok(Self { tables, lattice, schema: original.schema(), batch_size, output: Output::None })
+        Ok(Self {
+            tables: tables.collect::<Result<_>>()?,
+            lattice,
+            width: key.fields().len() - 1,
+            schema: original.schema(),
+            batch_size,
+            output: Output::None,
+        })
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -155,11 +139,10 @@ impl Groups {
 
     /// The states of some groups of a set, merged into the set that is derived from it.
     fn states(&mut self, set: usize, groups: &Emitted) -> Result<RecordBatch> {
-        let GroupTable { width, columns: own, .. } = &self.tables[set];
-        let width = *width;
+        let GroupingSet { columns: own, id, .. } = &self.lattice.sets()[set];
         // All columns of the key, of which the set's are not null, and the number of the set.
         let mut columns = Vec::with_capacity(self.schema.fields().len());
-        for (place, field) in self.schema.fields().iter().take(width).enumerate() {
+        for (place, field) in self.schema.fields().iter().take(self.width).enumerate() {
             columns.push(match own.iter().position(|column| *column == place) {
                 Some(own) => Arc::clone(&groups.keys[own]),
                 None => new_null_array(field.data_type(), groups.count),
@@ -168,8 +151,7 @@ impl Groups {
         if let Some(derived) = self.lattice.derived_from(set) {
             self.tables[derived].merge(&columns, groups)?;
         }
-        let id = self.lattice.sets()[set].id;
-        columns.push(number(self.schema.field(width).data_type(), id, groups.count)?);
+        columns.push(number(self.schema.field(self.width).data_type(), *id, groups.count)?);
         columns.extend(groups.states.iter().flatten().cloned());
         Ok(RecordBatch::try_new(Arc::clone(&self.schema), columns)?)
     }
@@ -193,8 +175,6 @@ fn number(kind: &DataType, id: u64, count: usize) -> Result<ArrayRef> {
 struct GroupTable {
     /// The columns of the set, by their places in the whole key.
     columns: Vec<usize>,
-    /// The number of columns of the whole key.
-    width: usize,
     /// The schema of the columns of the set.
     schema: SchemaRef,
     functions: Vec<Arc<AggregateFunctionExpr>>,
@@ -242,7 +222,6 @@ impl GroupTable {
         let fields: Vec<Field> = columns.iter().map(|column| key.field(*column).clone()).collect();
         let mut table = Self {
             columns,
-            width: key.fields().len() - 1,
             schema: Arc::new(Schema::new(fields)),
             functions: functions.to_vec(),
             values: None,
