@@ -24,8 +24,8 @@ pub(crate) struct Account {
 impl Account {
     /// Makes an account without bookings.
     pub fn new(capacity: Capacity) -> Self {
-        let (state, waiting) = (Mutex::new(State::new(capacity)), AtomicUsize::new(0));
-        Self { capacity, state, waiting }
+        let state = Mutex::new(State::new(capacity));
+        Self { capacity, state, waiting: AtomicUsize::new(0) }
     }
 
     /// Puts a request into the queue of those that can do without, or into the other. `deliver` is

@@ -91,7 +91,8 @@ pub fn node_settings(config: &Config) -> Result<Settings, ErrorReport> {
 
 /// Settings of the server that commands find.
 pub fn server_settings(config: &Config) -> Result<Settings, ErrorReport> {
-    let (cluster, remote) = (cluster_settings::of_server(config)?, token::of_server(config)?);
+    let cluster = cluster_settings::of_server(config)?;
+    let remote = token::of_server(config)?;
     let networks_dir = Some(config.state.value.join("networks"));
     let socket = Some(config.socket.value.clone());
     Ok(Settings { cluster, remote, networks_dir, ..settings(config, socket)? })

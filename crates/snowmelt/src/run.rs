@@ -24,7 +24,8 @@ use crate::{code_files, environment, input, python_code, text};
 /// # Errors
 /// Errors of the platform, and `SM-0110` or `SM-0222` for wrong input.
 pub fn run(args: &RunArgs, config: &Config, printer: Printer) -> Outcome {
-    let (spec, event) = (spec(args)?, input::event(args.data.as_deref())?);
+    let spec = spec(args)?;
+    let event = input::event(args.data.as_deref())?;
     let request = InvokeRequest { event, asynchronous: false };
     let label = format!("running {}", args.code);
     let (invocation, log) =

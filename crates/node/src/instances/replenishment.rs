@@ -45,8 +45,8 @@ async fn fill(instances: Weak<Instances>, key: Digest, order: Arc<Order>, count:
     // A call is worth more than an instance that may be needed later: this start waits for nothing
     // and evicts nothing.
     let first = needs_zygote(&instances.imports, &order.unit).then(zygote);
-    let (tenant, limits) = (&order.unit.tenant, &order.limits);
-    let rooms = instances.account.ahead(tenant, limits, Use::Function, (count, first));
+    let tenant = &order.unit.tenant;
+    let rooms = instances.account.ahead(tenant, &order.limits, Use::Function, (count, first));
     let started = instances.start_new(&order.unit, &order.limits, rooms).await;
     let loading = started.into_iter().map(|one| {
         let order = &order;

@@ -74,7 +74,8 @@ impl Attempt {
         on_progress: OnProgress,
         queue: Option<Arc<ResultQueue>>,
     ) -> Self {
-        let (clock, parts) = (Arc::new(Clock::new()), Results::new());
+        let clock = Arc::new(Clock::new());
+        let parts = Results::new();
         Self { number, spool, on_progress, queue, clock, current: None, parts, bytes: 0 }
     }
 

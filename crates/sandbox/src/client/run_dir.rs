@@ -40,7 +40,8 @@ impl RunDir {
         let lock = lock(path).map_err(at(path))?.until_closed();
         let file = path.join(CGROUP_FILE);
         fs::write(&file, parent_cgroup).map_err(at(&file))?;
-        let (path, parent_cgroup) = (path.to_owned(), parent_cgroup.to_owned());
+        let path = path.to_owned();
+        let parent_cgroup = parent_cgroup.to_owned();
         Ok(Self { path, parent_cgroup, lock, inits: Mutex::default() })
     }
 

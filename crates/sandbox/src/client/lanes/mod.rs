@@ -247,7 +247,8 @@ impl Drop for Lanes {
 /// returns the lane's registry. The list learns of both.
 fn start_reading(ready: Ready, run_dir: Arc<RunDir>, lanes: Weak<Lanes>) -> Arc<Registry> {
     let (reader, registry) = Reader::new(ready, run_dir);
-    let (lane, known) = (registry.lane(), Arc::downgrade(&registry));
+    let lane = registry.lane();
+    let known = Arc::downgrade(&registry);
     tokio::spawn(async move {
         reader.read_to_end().await;
         if let Some(lanes) = lanes.upgrade() {

@@ -59,7 +59,8 @@ impl Lanes {
         if self.is_ending() || !self.is_empty() {
             return Ok(false);
         }
-        let (launcher, folder) = (self.replacement.launcher(), run_dir.clone());
+        let launcher = self.replacement.launcher();
+        let folder = run_dir.clone();
         let launched = tokio::task::spawn_blocking(move || {
             // First, because what is still in a control group keeps it from being removed.
             folder.end_inits();
