@@ -25,6 +25,7 @@ LAYERS = [
     "store",
     "udf",
     "execute",
+    "plan",
     "query",
     "node",
     "tasks",
@@ -119,7 +120,7 @@ def test_the_server_links_no_query_engine(workspace: dict[str, Any]) -> None:
             if dependency["kind"] is None:
                 waiting.append(dependency["name"])
     assert "snowmelt-node" in reached
-    engines = {"snowmelt-execute", "snowmelt-query"}
+    engines = {"snowmelt-execute", "snowmelt-plan", "snowmelt-query"}
     assert not {name for name in reached if "datafusion" in name or name in engines}
 
 

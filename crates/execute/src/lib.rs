@@ -7,10 +7,9 @@
 //!
 //! | room | owns |
 //! |---|---|
-//! | `fault`, `error` | reports of failures, and the errors of a query |
-//! | `panics`, `cpu` | panics of readers of damaged bytes, processor time |
+//! | `error` | the errors of a query, and reports of failures |
+//! | `process` | panics of readers of damaged bytes, processor time |
 //! | `tree`, `context` | plans as trees of operators, and the settings with which they run |
-//! | `paths` | names of files in plans |
 //! | `scan` | Parquet files and their sources: granted files, object storage, servers of HTTP |
 //! | `checked`, `everyday` | functions of this project: exact arithmetic, and those of other databases |
 //! | `read` | CSV, JSON, Arrow and sheets |
@@ -27,15 +26,12 @@
 pub mod checked;
 pub mod codec;
 pub mod context;
-pub mod cpu;
 mod error;
 pub mod everyday;
 pub mod exchange;
 pub mod faster;
-pub mod fault;
 pub mod operator_text;
-pub mod panics;
-pub mod paths;
+pub mod process;
 pub mod read;
 pub mod scan;
 pub mod sort_keys;
@@ -43,7 +39,7 @@ pub mod tree;
 pub mod udf;
 pub mod worker;
 
-pub use error::Error;
+pub use error::{Error, fault};
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

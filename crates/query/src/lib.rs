@@ -1,9 +1,9 @@
-//! The query engine: plans SQL, cuts the plan for workers, runs it and merges the results. Built on
-//! DataFusion.
+//! The driver of queries: runs a planned query in workers and merges their results. And the program
+//! of drivers and workers.
 //!
 //! A query has four steps:
 //!
-//! 1. [`plan()`] parses and optimises the SQL and cuts the physical plan into stages, each one
+//! 1. [`plan()`] of `snowmelt_plan` parses and optimises the SQL and cuts the physical plan into stages, each one
 //!    program for several workers, and the driver's part (Lambada 3.2).
 //! 2. The caller's [`TaskRunner`] leases a worker for each [`PlannedTask`], grants it files, outputs
 //!    of other tasks and UDFs over its connection ([`snowmelt_wire::hand_over()`]), and follows it
@@ -11,7 +11,7 @@
 //! 3. In the worker's sandbox, [`serve`] has [`snowmelt_execute::worker`] run the task's partitions
 //!    of the program. It writes their batches to a file for the tasks of another stage, or posts them
 //!    to the driver (Lambada 3.3 and 4.4).
-//! 4. [`PlannedQuery::run`] runs each stage once those that it reads are complete, retries lost
+//! 4. [`Answer::start`] runs each stage once those that it reads are complete, retries lost
 //!    tasks, and merges the results: an [`Answer`] is a stream of batches, followed by a `Profile`
 //!    of `snowmelt_api`.
 //!
@@ -19,11 +19,6 @@
 //!
 //! | room | owns |
 //! |---|---|
-//! | `results`, `task` | results on their way to the driver's plan, what a task runs and needs |
-//! | `prices` | the prices from which costs are computed |
-//! | `plan` | SQL to a physical plan, stages, tasks |
-//! | `cost` | the cost of a plan |
-//! | `query` | the planned query, its estimate and explanations |
 //! | `driver` | runs the tasks, merges their results |
 //! | `drive` | the driver's process, and its requests to the platform |
 //! | `service` | the connections that a process answers |
@@ -32,24 +27,19 @@
 //! it reads granted descriptors and S3. The invariant of the cut: an attempt's rows count only once
 //! the attempt is complete, so a retried task never duplicates a row.
 
-mod cost;
 mod drive;
 mod driver;
-mod plan;
-mod prices;
-mod query;
-mod results;
 mod service;
-mod task;
+
+pub use snowmelt_execute::{Error, Result};
+pub use snowmelt_plan::prices::CostBasis;
+pub use snowmelt_plan::query::{PlannedQuery, plan};
+pub use snowmelt_plan::spec::{HostFiles, LocalFiles, QuerySpec, RANGE_SORT_BYTES};
+pub use snowmelt_plan::tasks::PlannedTask;
 
 pub use drive::follow;
 pub use driver::{
     Answer, Attempt, Reporter, RunOptions, RunProgress, Stragglers, TaskError, TaskResult,
     TaskRunner,
 };
-pub use plan::{HostFiles, LocalFiles, QuerySpec, RANGE_SORT_BYTES};
-pub use prices::CostBasis;
-pub use query::{PlannedQuery, plan};
 pub use service::{serve, serve_connection};
-pub use snowmelt_execute::{Error, Result};
-pub use task::PlannedTask;

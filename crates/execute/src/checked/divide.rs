@@ -91,7 +91,8 @@ impl ScalarUDFImpl for Divide {
         let [left, right] = args.args.as_slice() else {
             return plan_err!("a division takes two arguments");
         };
-        let (left, right) = (left.to_array(rows)?, right.to_array(rows)?);
+        let left = left.to_array(rows)?;
+        let right = right.to_array(rows)?;
         let data_type = args.return_field.data_type();
         let computed = quotients(&left, &right, data_type, "a quotient")?;
         debug_assert_eq!(computed.len(), rows);

@@ -40,7 +40,8 @@ fn rounded<N: Whole>(number: N, exponent: i32, divisor: N) -> Option<N> {
         true => value.neg_checked().ok(),
         false => Some(value),
     };
-    let (half, left) = (size(rest)?, size(divisor)?.sub_checked(size(rest)?).ok()?);
+    let half = size(rest)?;
+    let left = size(divisor)?.sub_checked(size(rest)?).ok()?;
     match (half.is_ge(left), number.is_lt(N::ZERO) == divisor.is_lt(N::ZERO)) {
         (false, _) => Some(quotient),
         (true, true) => quotient.add_checked(N::ONE).ok(),
@@ -58,11 +59,9 @@ pub(super) fn quotients(
     what: &str,
 ) -> Result<ArrayRef> {
     let too_large = || overflow(what, data_type);
-    let (from, by, to) = (
-        scale_of_decimal(numbers.data_type())?,
-        scale_of_decimal(divisors.data_type())?,
-        scale_of_decimal(data_type)?,
-    );
+    let from = scale_of_decimal(numbers.data_type())?;
+    let by = scale_of_decimal(divisors.data_type())?;
+    let to = scale_of_decimal(data_type)?;
     let exponent = i32::from(to) - i32::from(from) + i32::from(by);
     let narrow = |array: &ArrayRef| array.as_primitive_opt::<Decimal128Type>().cloned();
     let computed: ArrayRef = match (data_type, narrow(numbers), narrow(divisors)) {
@@ -71,7 +70,8 @@ pub(super) fn quotients(
                 |value: &i128| Decimal128Type::is_valid_decimal_precision(*value, *precision);
             let values = pairs(&numbers, &divisors, |number, divisor| {
                 let wide = || {
-                    let (number, divisor) = (i256::from_i128(number), i256::from_i128(divisor));
+                    let number = i256::from_i128(number);
+                    let divisor = i256::from_i128(divisor);
                     rounded(number, exponent, divisor).and_then(i256::to_i128)
                 };
                 let quotient = rounded(number, exponent, divisor).or_else(wide);
@@ -80,7 +80,8 @@ pub(super) fn quotients(
             Arc::new(values.with_data_type(data_type.clone()))
         }
         _ => {
-            let (numbers, divisors) = (widened(numbers)?, widened(divisors)?);
+            let numbers = widened(numbers)?;
+            let divisors = widened(divisors)?;
             let values: PrimitiveArray<Decimal256Type> =
                 pairs(numbers.as_primitive(), divisors.as_primitive(), |number, divisor| {
                     rounded(number, exponent, divisor).ok_or_else(too_large)

@@ -175,7 +175,8 @@ struct Span(IntervalMonthDayNano);
 impl Display for Span {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         let IntervalMonthDayNano { months, days, nanoseconds } = self.0;
-        let (mut separator, mut is_behind_negative) = ("", false);
+        let mut separator = "";
+        let mut is_behind_negative = false;
         for (count, unit) in [(months / 12, "year"), (months % 12, "mon"), (days, "day")] {
             if count != 0 {
                 let plural = if count == 1 { "" } else { "s" };

@@ -30,7 +30,8 @@ pub(super) fn difference(
     decoded: &Arc<dyn ExecutionPlan>,
 ) -> Option<String> {
     let lost = |what: &str| Some(format!("{what} of {}", original.name()));
-    let (ours, theirs) = (original.children(), decoded.children());
+    let ours = original.children();
+    let theirs = decoded.children();
     if original.name() != decoded.name() || ours.len() != theirs.len() {
         return lost("the shape");
     }
@@ -81,7 +82,9 @@ fn without(text: &str, part: &str) -> String {
 
 /// The index after the bracket that closes the one opened before `from`. Quoted text is skipped.
 fn closing(text: &str, from: usize, open: char, close: char) -> usize {
-    let (mut depth, mut quoted, mut escaped) = (1, false, false);
+    let mut depth = 1;
+    let mut quoted = false;
+    let mut escaped = false;
     for (at, c) in text[from..].char_indices() {
         match c {
             _ if escaped => escaped = false,
@@ -101,12 +104,14 @@ fn closing(text: &str, from: usize, open: char, close: char) -> usize {
 
 fn properties(plan: &Arc<dyn ExecutionPlan>) -> String {
     let ordering = plan.output_ordering().map(ToString::to_string);
-    let (partitions, flow) = (plan.output_partitioning(), plan.pipeline_behavior());
+    let partitions = plan.output_partitioning();
+    let flow = plan.pipeline_behavior();
     format!("{partitions} {ordering:?} {flow:?} {:?}", plan.boundedness())
 }
 
 fn same_expressions(a: &Arc<dyn ExecutionPlan>, b: &Arc<dyn ExecutionPlan>) -> bool {
-    let (a, b) = (expressions(a), expressions(b));
+    let a = expressions(a);
+    let b = expressions(b);
     a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| same(a, b))
 }
 
@@ -124,7 +129,8 @@ fn same(a: &Arc<dyn PhysicalExpr>, b: &Arc<dyn PhysicalExpr>) -> bool {
     if a == b {
         return true;
     }
-    let (ours, theirs) = (a.children(), b.children());
+    let ours = a.children();
+    let theirs = b.children();
     if ours.len() != theirs.len() || !ours.into_iter().zip(&theirs).all(|(a, b)| same(a, b)) {
         return false;
     }

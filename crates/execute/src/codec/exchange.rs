@@ -69,7 +69,8 @@ pub(super) fn encode(
         })
     };
     let facts = read.facts();
-    let (mut in_partition, mut everywhere) = (Vec::new(), Vec::new());
+    let mut in_partition = Vec::new();
+    let mut everywhere = Vec::new();
     for (expr, constant) in &facts.constant {
         match constant {
             Constant::InPartition => in_partition.push(Arc::clone(expr)),
@@ -126,7 +127,8 @@ pub(super) fn decode(
         facts.orderings.extend(LexOrdering::new(exprs));
     }
     let partitioning = partitioning.ok_or_else(incomplete)?;
-    let (stage, schema) = (node.stage, Arc::new(schema));
+    let stage = node.stage;
+    let schema = Arc::new(schema);
     Ok(Arc::new(match node.by_range {
         true => {
             let ranges = partitioning.partition_count();

@@ -32,14 +32,14 @@ use datafusion_proto::physical_plan::{
 use object_store::memory::InMemory;
 use snowmelt_wire::Signature;
 
-use self::builtin::BUILTIN;
-pub use self::nullable::KeepNullable;
-pub(crate) use self::nullable::Nullable;
 use crate::context::execution_context;
+use crate::error::fault;
 use crate::exchange::ExchangeReadExec;
-use crate::fault;
 use crate::tree::file_scan;
 use crate::udf::{RemoteAggregate, RemoteUdf, UdfPool};
+use builtin::BUILTIN;
+pub use nullable::KeepNullable;
+pub(crate) use nullable::Nullable;
 
 /// Encodes a plan. An error names the property that the encoding would lose.
 pub fn encode(plan: &Arc<dyn ExecutionPlan>, config: &SessionConfig) -> Result<Bytes, String> {

@@ -128,7 +128,8 @@ fn replaced(projected: &ProjectionExpr) -> Result<ProjectionExpr> {
         let Some(cast) = expr.downcast_ref::<CastExpr>().filter(|_| is_to_nullable(&expr)) else {
             return Ok(Transformed::no(expr));
         };
-        let (value, data_type) = (Arc::clone(cast.expr()), cast.cast_type().clone());
+        let value = Arc::clone(cast.expr());
+        let data_type = cast.cast_type().clone();
         let plain = CastExpr::new(value, data_type, Some(cast.cast_options().clone()));
         let nullable: Arc<dyn PhysicalExpr> = Arc::new(Nullable::new(Arc::new(plain)));
         Ok(Transformed::yes(nullable))

@@ -137,7 +137,10 @@ fn histograms(column: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
         return plan_err!("a map has entries");
     };
     let sorted = Sorted::of(column, false)?;
-    let (mut keys, mut counts, mut lengths, mut there) = (vec![], vec![], vec![], vec![]);
+    let mut keys = vec![];
+    let mut counts = vec![];
+    let mut lengths = vec![];
+    let mut there = vec![];
     for row in sorted.rows {
         there.push(!row.is_empty());
         let before = keys.len();
@@ -181,7 +184,9 @@ fn quantiles(columns: &[ArrayRef]) -> Result<ArrayRef> {
     let item = Arc::new(Field::new_list_field(DataType::Float64, true));
     let parts = cast(parts, &DataType::List(item))?;
     let parts = parts.as_list::<i32>();
-    let (mut found, mut lengths, mut there) = (Vec::new(), Vec::new(), Vec::new());
+    let mut found = Vec::new();
+    let mut lengths = Vec::new();
+    let mut there = Vec::new();
     for (index, row) in sorted.rows.iter().enumerate() {
         there.push(parts.is_valid(index) && !row.is_empty());
         let before = found.len();

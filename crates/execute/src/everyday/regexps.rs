@@ -59,7 +59,8 @@ fn lists(columns: &[ArrayRef], of_row: OfRow<'_>) -> Result<ArrayRef> {
 /// Splits a text at the matches of a pattern as PostgreSQL: an empty match does not split at the
 /// begin or the end of the text, nor behind another match.
 fn split(pattern: &Regex, text: &str) -> Vec<String> {
-    let (mut parts, mut begin) = (Vec::new(), 0);
+    let mut parts = Vec::new();
+    let mut begin = 0;
     for found in pattern.find_iter(text) {
         let is_kept = !found.is_empty() || (found.start() > begin && found.end() < text.len());
         if is_kept {

@@ -107,7 +107,8 @@ fn timestamps(columns: &[ArrayRef]) -> Result<ArrayRef> {
 fn micros(fields: &[i64], seconds: f64) -> Option<i64> {
     let [year, month, day, hour, minute] = *fields else { return None };
     let of_day = |value: i64, end: i64| (0..end).contains(&value).then_some(value);
-    let (month, day) = (u32::try_from(month).ok()?, u32::try_from(day).ok()?);
+    let month = u32::try_from(month).ok()?;
+    let day = u32::try_from(day).ok()?;
     let date = NaiveDate::from_ymd_opt(i32::try_from(year).ok()?, month, day)?;
     let minutes = of_day(hour, 24)? * 60 + of_day(minute, 60)?;
     // As PostgreSQL, 60 seconds are the next minute.

@@ -68,7 +68,8 @@ pub(crate) fn host_sources(
 
 impl Source for HostSource {
     fn frames(&self, ranges: Vec<(u64, u64)>) -> Frames {
-        let (host, output) = (Arc::clone(&self.host), self.output);
+        let host = Arc::clone(&self.host);
+        let output = self.output;
         let pieces = pieces(&ranges).map(|(offset, length)| ReadRange { output, offset, length });
         let mut reader = Reader {
             host,
@@ -285,7 +286,8 @@ mod tests {
                 }
                 let range = ReadRange::decode(&request).unwrap();
                 far.write_all(&range.length.to_le_bytes()).unwrap();
-                let (from, to) = (range.offset as usize, (range.offset + range.length) as usize);
+                let from = range.offset as usize;
+                let to = (range.offset + range.length) as usize;
                 far.write_all(&content[range.output as usize][from..to]).unwrap();
             }
         });
@@ -301,7 +303,8 @@ mod tests {
     async fn frames_come_in_the_order_of_their_ranges_across_requests() {
         let long = frame(1, 5 << 20);
         let whole = [long.clone(), frame(2, 10), frame(3, 0)].concat();
-        let (first, length) = (long.len() as u64, whole.len() as u64);
+        let first = long.len() as u64;
+        let length = whole.len() as u64;
         let sources = outputs([whole, frame(4, 1)], usize::MAX);
         let ranges = vec![(first, length - first), (0, first), (7, 0)];
         let frames = read(&sources[0].1, ranges).await.unwrap();

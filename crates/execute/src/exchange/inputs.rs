@@ -64,7 +64,8 @@ impl Inputs {
                     Some(at) => objects(at, read, partition, stores)?,
                     None => Arc::clone(granted.get(&read.task).ok_or_else(|| missing(read.task))?),
                 };
-                let (ranges, keys) = (partition.ranges.clone(), read.range.clone());
+                let ranges = partition.ranges.clone();
+                let keys = read.range.clone();
                 let part = Part { source, ranges, keys };
                 inputs.parts.entry((read.stage, partition.partition)).or_default().push(part);
             }

@@ -78,7 +78,8 @@ impl ExchangeReadExec {
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
-        let (properties, metrics) = (Arc::new(properties), ExecutionPlanMetricsSet::new());
+        let properties = Arc::new(properties);
+        let metrics = ExecutionPlanMetricsSet::new();
         let origin = None;
         let by_range = false;
         Ok(Self { stage, schema, partitions, facts, by_range, origin, properties, metrics })
@@ -124,7 +125,8 @@ impl ExchangeReadExec {
             0 | 1 => self.facts.clone(),
             _ => self.facts.clone().mixed(),
         };
-        let (schema, partitions) = (Arc::clone(&self.schema), vec![partitions.to_vec()]);
+        let schema = Arc::clone(&self.schema);
+        let partitions = vec![partitions.to_vec()];
         Self::with(self.stage, schema, partitioning, facts, partitions)
     }
 }

@@ -116,7 +116,8 @@ fn before(edge: &Edge, keys: &SortKeys, batch: &RecordBatch) -> Result<usize> {
         return Ok(rows);
     }
     let keys = keys.of(batch)?;
-    let (mut low, mut high) = (0, rows - 1);
+    let mut low = 0;
+    let mut high = rows - 1;
     while low < high {
         let middle = low + (high - low) / 2;
         match edge.is_after(keys.row(middle).data()) {

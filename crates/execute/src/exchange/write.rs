@@ -236,8 +236,8 @@ mod tests {
     use futures::executor::block_on;
     use snowmelt_wire::TaskRead;
 
-    use super::super::decoder::FrameReader;
     use super::*;
+    use crate::exchange::decoder::FrameReader;
     use crate::exchange::{FileSource, FileTarget, Inputs, Source};
 
     fn batch(numbers: std::ops::Range<i64>) -> RecordBatch {
@@ -264,7 +264,9 @@ mod tests {
         let output = block_on(writer.finish()).unwrap();
         assert_eq!(output.iter().map(|part| part.rows).sum::<u64>(), 10_000);
         let ranges = output.iter().map(|part| part.ranges.len()).sum();
-        let (partitions, objects, range) = (output, None, None);
+        let partitions = output;
+        let objects = None;
+        let range = None;
         let shared = false;
         let read = TaskRead { stage: 3, task: 8, attempt: 0, partitions, objects, shared, range };
         let source: Arc<dyn Source> = Arc::new(FileSource::new(file));

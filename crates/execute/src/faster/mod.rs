@@ -154,7 +154,8 @@ mod tests {
         session.sql(many).await.unwrap().collect().await.unwrap();
         // Two plans: one that has run keeps the bounds of its dynamic filters.
         let plan = async || session.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
-        let (plan, ours) = (plan().await, with_faster_operators(plan().await).unwrap());
+        let ours = with_faster_operators(plan().await).unwrap();
+        let plan = plan().await;
         let run = async |plan: &Arc<dyn ExecutionPlan>| {
             let batches = collect(Arc::clone(plan), session.task_ctx()).await.unwrap();
             concat_batches(&plan.schema(), &batches).unwrap()

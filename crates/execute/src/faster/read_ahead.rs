@@ -80,7 +80,8 @@ impl Way for ReadAhead {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        let (schema, input) = (input.schema(), Arc::clone(input));
+        let schema = input.schema();
+        let input = Arc::clone(input);
         // Begun when the first batch is asked for: before, a join may not yet have collected the
         // keys that leave out rows of this input.
         let begun = async move { Ok::<_, DataFusionError>(begin(input, partition, context)) };
@@ -146,7 +147,8 @@ mod tests {
         }
 
         fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
-            let (schema, second) = (Arc::clone(&self.schema), self.second.clone());
+            let schema = Arc::clone(&self.schema);
+            let second = self.second.clone();
             let batches = stream::iter([1, 2]).map(move |number| {
                 if number == 2 {
                     second.send(()).unwrap();

@@ -17,12 +17,12 @@ use arrow::ipc::{Block, MetadataVersion, root_as_footer};
 use bytes::Bytes;
 use datafusion::common::nested_struct::cast_column;
 use datafusion::error::{DataFusionError, Result as DfResult};
-use futures::stream::BoxStream;
-use futures::{StreamExt, stream};
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
 use object_store::{ObjectMeta, ObjectStore};
 
 use super::wrong::{corrupt, shortened};
-use crate::panics::catch_panic;
+use crate::process::catch_panic;
 use crate::scan::{FooterError, read_bytes};
 
 /// Bytes that are first read from a file's end: most footers are shorter.

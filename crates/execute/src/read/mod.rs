@@ -12,30 +12,24 @@
 //! - They keep a whole record, or a whole Arrow file, in memory, however long it is.
 //! - Their errors name no file, and no line that is counted from the beginning of it.
 //!
-//! So `with_own_readers` replaces them just before a plan runs. Text passes through these steps:
-//! bytes of a range (`range`), decompressed (`inflate`), as UTF-8 (`recode`), with each object in
-//! a line (`framer`), cut into blocks of whole records (`blocks`), decoded (`csv`, `json`).
+//! So `with_own_readers` replaces them just before a plan runs.
+//!
+//! | member | owns |
+//! |---|---|
+//! | `dialect` | how the text of a file is written: separators, quotes, header, days and numbers |
+//! | `blocks` | the bytes of a range, decompressed and as UTF-8, in blocks of whole records |
+//! | `decoders` | blocks to columns |
+//! | `text`, `text_file` | the decoder of a format, and a range of a text file |
+//! | `arrow_file`, `sheet` | Arrow files, workbooks |
+//! | `source` | the source of a scan, in place of DataFusion's |
+//! | `wrong` | reports of wrong lines and objects |
 
 mod arrow_file;
 mod blocks;
-mod comments;
-mod converted;
-mod csv;
-mod day_form;
+mod decoders;
 mod dialect;
-mod escapes;
-mod framer;
-mod header;
-mod inflate;
-mod json;
-mod lengths;
-mod notation;
-mod quotes;
-mod range;
-mod recode;
 mod sheet;
 mod source;
-mod surrogates;
 mod text;
 mod text_file;
 mod wrong;
@@ -47,16 +41,16 @@ use datafusion::error::Result as DfResult;
 use datafusion::physical_plan::ExecutionPlan;
 
 pub use arrow_file::footer as arrow_footer;
+pub use blocks::framer::Framer;
+pub use blocks::inflate::inflate_beginning;
 pub use blocks::newlines;
-pub use csv::CsvDecoder;
-pub use day_form::DayForm;
+pub use blocks::recode::Recoder;
+pub use decoders::CsvDecoder;
+pub use dialect::day_form::DayForm;
+pub use dialect::header::{Header, MAX_COLUMNS, split_header, values, without_mark};
+pub use dialect::notation::Notation;
+pub use dialect::quotes::Quotes;
 pub use dialect::{Dialect, Encoding, Frame};
-pub use framer::Framer;
-pub use header::{Header, MAX_COLUMNS, split_header, values, without_mark};
-pub use inflate::inflate_beginning;
-pub use notation::Notation;
-pub use quotes::Quotes;
-pub use recode::Recoder;
 pub use sheet::{Book, Cells, MAX_FILE_BYTES, Place, SHEET_COLUMNS, SHEET_ROWS, Value, cell_name};
 pub use text::Decoder;
 pub use text_file::without_lines;

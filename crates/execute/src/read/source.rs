@@ -28,11 +28,11 @@ use snowmelt_files::{Compression, Format, Kind};
 
 use super::Dialect;
 use super::arrow_file::ArrowFile;
-use super::range::Stored;
+use super::blocks::range::Stored;
 use super::sheet::SheetFile;
 use super::text_file::TextFile;
 use crate::context::BATCH_ROWS;
-use crate::paths::shown;
+use crate::scan::paths::shown;
 use crate::tree::file_scan;
 
 /// Replaces the reader of a scan, unless it is one of Parquet files.
@@ -92,8 +92,11 @@ impl FileSource for OwnSource {
     ) -> DfResult<Arc<dyn FileOpener>> {
         let file_schema = self.schema.file_schema();
         let wanted = Arc::new(file_schema.project(&self.projection.file_indices)?);
-        let (format, rows, url) = (self.format, self.rows, config.object_store_url.clone());
-        let (all, indices) = (Arc::clone(file_schema), self.projection.file_indices.clone());
+        let format = self.format;
+        let rows = self.rows;
+        let url = config.object_store_url.clone();
+        let all = Arc::clone(file_schema);
+        let indices = self.projection.file_indices.clone();
         let opener = Arc::new(Opener { format, store, url, wanted, all, indices, rows });
         ProjectionOpener::try_new(self.projection.clone(), opener, file_schema)
     }
@@ -145,8 +148,10 @@ impl FileOpener for Opener {
     fn open(&self, file: PartitionedFile) -> DfResult<FileOpenFuture> {
         let range = file.range.as_ref().map(bytes_of).transpose()?;
         let mut dialect = Dialect::received(&file, self.format)?;
-        let (store, meta) = (Arc::clone(&self.store), file.object_meta);
-        let (wanted, rows) = (Arc::clone(&self.wanted), self.rows);
+        let store = Arc::clone(&self.store);
+        let meta = file.object_meta;
+        let wanted = Arc::clone(&self.wanted);
+        let rows = self.rows;
         let name = shown(self.url.as_str(), &meta.location);
         if self.format == Format::Arrow {
             let file = ArrowFile { store, meta, name, range, wanted, rows };
@@ -165,7 +170,8 @@ impl FileOpener for Opener {
             return Ok(file.batches().boxed());
         }
         // Which records fit must not depend on the columns that a query uses.
-        let (wanted, indices) = (Arc::clone(&self.all), self.indices.clone());
+        let wanted = Arc::clone(&self.all);
+        let indices = self.indices.clone();
         let file = TextFile { stored, name, kind, dialect, range, wanted, rows };
         let projected =
             move |batch: RecordBatch| -> DfResult<RecordBatch> { Ok(batch.project(&indices)?) };

@@ -3,9 +3,8 @@
 use arrow::array::RecordBatch;
 use arrow::error::ArrowError;
 
-use super::csv::CsvDecoder;
-use super::json::JsonDecoder;
-use super::quotes::position;
+use super::decoders::{CsvDecoder, JsonDecoder};
+use super::dialect::quotes::position;
 
 /// A decoder of whole records.
 pub enum Decoder {
@@ -80,7 +79,8 @@ impl Decoder {
     fn explain(&self, records: &[u8], error: &ArrowError) -> Undecodable {
         let unknown = Undecodable { line: None, why: self.why(error) };
         let Ok(mut single) = self.of_single_records() else { return unknown };
-        let (mut rest, mut line) = (records, 0);
+        let mut rest = records;
+        let mut line = 0;
         while !rest.is_empty() {
             let (record, behind) = rest.split_at(self.first_record(rest));
             if let Err(error) = single.batches(record) {

@@ -6,15 +6,15 @@ use std::ops::Range;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::error::{DataFusionError, Result as DfResult};
-use futures::stream::BoxStream;
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt, TryStreamExt};
 use snowmelt_files::{Compression, Format, Kind};
 use snowmelt_types::ErrorReport;
 
+use super::blocks::range::Stored;
 use super::blocks::{Block, Blocks, Fault, newlines_of};
-use super::json::JsonDecoder;
-use super::quotes::position;
-use super::range::Stored;
+use super::decoders::JsonDecoder;
+use super::dialect::quotes::position;
 use super::text::{Decoder, Undecodable};
 use super::wrong::{of_fault, wrong_line, wrong_object};
 use super::{

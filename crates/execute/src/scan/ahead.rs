@@ -39,7 +39,8 @@ impl RemoteFile {
 /// A range from the answers to the requests that cover it.
 fn part(range: &Range<u64>, requests: &[Range<u64>], answers: &[Bytes]) -> Bytes {
     let pieces = requests.iter().zip(answers).filter_map(|(request, answer)| {
-        let (start, end) = (range.start.max(request.start), range.end.min(request.end));
+        let start = range.start.max(request.start);
+        let end = range.end.min(request.end);
         let at = |offset: u64| (offset - request.start) as usize;
         (start < end).then(|| answer.slice(at(start)..at(end).min(answer.len())))
     });
@@ -166,7 +167,8 @@ impl RowGroups {
         if bytes > self.most {
             return None;
         }
-        let (file, ranges) = (self.file.clone(), next.ranges.clone());
+        let file = self.file.clone();
+        let ranges = next.ranges.clone();
         let counted = file.counters.row_group();
         let read = SpawnedTask::spawn(async move {
             let read = file.read(&next.ranges, next.is_last).await;

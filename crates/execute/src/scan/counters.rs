@@ -123,7 +123,9 @@ fn short_range(options: &GetOptions) -> Option<u64> {
 /// An answer with all of its bytes.
 async fn whole(answer: impl Future<Output = Result<GetResult>>) -> Result<GetResult> {
     let got = answer.await?;
-    let (meta, range, attributes) = (got.meta.clone(), got.range.clone(), got.attributes.clone());
+    let meta = got.meta.clone();
+    let range = got.range.clone();
+    let attributes = got.attributes.clone();
     let bytes = got.bytes().await?;
     let payload = GetResultPayload::Stream(stream::once(async { Ok(bytes) }).boxed());
     Ok(GetResult { payload, meta, range, attributes })

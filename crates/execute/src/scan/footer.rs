@@ -13,7 +13,7 @@ use parquet::file::metadata::{
 };
 
 use super::version::read_bytes;
-use crate::panics::catch_panic;
+use crate::process::catch_panic;
 
 /// Bytes that are first read from a file's end: the footers of most files are shorter.
 const FIRST_READ: u64 = 64 << 10;

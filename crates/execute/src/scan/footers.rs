@@ -21,8 +21,8 @@ use tokio::sync::Mutex;
 
 use super::Counters;
 use super::footer::with_all_rows;
-use crate::panics::catch_panic;
-use crate::paths::object_path;
+use super::paths::object_path;
+use crate::process::catch_panic;
 
 /// The most bytes of decoded footers of a store that are kept for other parts of their files.
 const KEPT_BYTES: usize = 32 << 20;

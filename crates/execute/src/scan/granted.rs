@@ -30,8 +30,8 @@ use snowmelt_types::ErrorReport;
 use snowmelt_wire::FileGrant;
 
 use super::Counters;
-use crate::fault;
-use crate::paths::local_path;
+use super::paths::local_path;
+use crate::error::fault;
 
 /// Bytes of a stream that are read at a time.
 const STEP: u64 = 1 << 20;
@@ -102,7 +102,8 @@ impl GrantedFiles {
         location: &Path,
         range: Range<u64>,
     ) -> Result<BoxStream<'static, Result<Bytes>>> {
-        let (file, counters) = (Arc::clone(&self.find(location)?.file), Arc::clone(&self.counters));
+        let file = Arc::clone(&self.find(location)?.file);
+        let counters = Arc::clone(&self.counters);
         let location = location.clone();
         let steps = range.clone().step_by(STEP as usize);
         let piece = move |start| {

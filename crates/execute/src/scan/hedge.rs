@@ -70,7 +70,8 @@ impl Races {
     where
         F: Future<Output = Result<T>>,
     {
-        let (class, began) = (class(bytes), Instant::now());
+        let class = class(bytes);
+        let began = Instant::now();
         let patience = self.begin(class);
         let mut first = pin!(send());
         let Some(patience) = patience else {
@@ -174,7 +175,8 @@ mod tests {
         F: Future<Output = Result<u32>>,
     {
         let sent = AtomicU32::new(0);
-        let (first, second) = (Mutex::new(Some(first)), Mutex::new(Some(second)));
+        let first = Mutex::new(Some(first));
+        let second = Mutex::new(Some(second));
         let send = || {
             let number = sent.fetch_add(1, Ordering::Relaxed);
             let first = first.lock().unwrap().take();

@@ -18,6 +18,7 @@ mod footers;
 mod granted;
 mod hedge;
 mod http;
+pub mod paths;
 mod pruning;
 mod ranges;
 mod reader;

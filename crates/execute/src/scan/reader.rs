@@ -109,7 +109,8 @@ impl ParquetFileReaderFactory for Readers {
         let location = file.object_meta.location.clone();
         let metrics = ParquetFileMetrics::new(partition_index, location.as_ref(), metrics);
         let row_groups = self.is_remote.then(|| {
-            let (store, counters) = (Arc::clone(&self.store), Arc::clone(self.footers.counters()));
+            let store = Arc::clone(&self.store);
+            let counters = Arc::clone(self.footers.counters());
             RowGroups::new(RemoteFile { store, location, counters }, self.most_ahead)
         });
         Ok(Box::new(Reader { readers: self.clone(), file, metrics, row_groups, expected: None }))

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use object_store::Result;
 
-use crate::fault::s3::throttled;
+use crate::error::fault::s3::throttled;
 
 /// How long requests to a busy store are retried.
 const RETRY_TIME: Duration = Duration::from_secs(45);

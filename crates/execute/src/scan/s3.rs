@@ -72,7 +72,8 @@ impl S3Settings {
 
     /// Opens a server of HTTP, `https://host`. Sends no request.
     pub fn open_http(&self, origin: &str) -> Result<Arc<dyn ObjectStore>, object_store::Error> {
-        let (store, versions) = (HttpStore::open(origin, &self.http)?, Arc::default());
+        let store = HttpStore::open(origin, &self.http)?;
+        let versions = Arc::default();
         let requests = Arc::clone(&self.requests);
         Ok(Arc::new(CountingStore::new(store, requests, versions).without_price()))
     }
@@ -115,7 +116,8 @@ impl S3Settings {
     /// Opens a bucket. Sends no request.
     pub fn open(&self, bucket: &str) -> Result<Arc<dyn ObjectStore>, object_store::Error> {
         let access = S3Access { settings: self.variables.clone(), ..S3Access::default() };
-        let (store, versions) = (open_bucket(bucket, &access)?, Arc::default());
+        let store = open_bucket(bucket, &access)?;
+        let versions = Arc::default();
         Ok(Arc::new(CountingStore::new(store, Arc::clone(&self.requests), versions)))
     }
 }

@@ -13,9 +13,9 @@ use object_store::path::Path;
 use object_store::{Error, GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt};
 use snowmelt_types::ErrorReport;
 
+use super::paths::object_path;
 use super::with_retries;
-use crate::fault::changed;
-use crate::paths::object_path;
+use crate::error::fault::changed;
 
 /// The entity tags of a bucket's objects, and the first object that changed.
 #[derive(Debug, Default)]

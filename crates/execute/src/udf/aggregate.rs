@@ -198,7 +198,8 @@ impl RemoteGroups {
         };
         let rows = exact::converted(&self.name, rows, &self.rows)?;
         if rows.num_rows() > 0 {
-            let (groups, count) = (self.here(), rows.num_rows() as u64);
+            let groups = self.here();
+            let count = rows.num_rows() as u64;
             let call = |client: &mut AggregateClient| client.update(groups, &rows);
             self.bytes = blocking(|| self.pool.aggregates.call(&self.name, count, call))?;
         }
@@ -258,7 +259,8 @@ impl GroupsAccumulator for RemoteGroups {
         self.count = total_num_groups;
         let states = with_groups(&state_schema(), values, group_indices)?;
         if states.num_rows() > 0 {
-            let (groups, count) = (self.here(), states.num_rows() as u64);
+            let groups = self.here();
+            let count = states.num_rows() as u64;
             let call = |client: &mut AggregateClient| client.merge(groups, &states);
             self.bytes = blocking(|| self.pool.aggregates.call(&self.name, count, call))?;
         }

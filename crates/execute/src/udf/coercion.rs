@@ -25,8 +25,10 @@ pub(super) fn coerce(name: &str, takes: &[DataType], got: &[DataType]) -> Result
         };
         return Ok(takes.iter().zip(got).map(kept).collect());
     }
-    let (many, few) = (takes.len(), got.len());
-    let (takes, got) = (list(takes), list(got));
+    let many = takes.len();
+    let few = got.len();
+    let takes = list(takes);
+    let got = list(got);
     if many != few {
         return plan_err!(
             "{OPEN}`{name}` takes {many} arguments ({takes}), but the query gives {few} ({got}){CLOSE}"

@@ -141,7 +141,8 @@ impl Parameter<'_> {
         let list = cast_strictly(column, &(GenericListArray::<O>::DATA_TYPE_CONSTRUCTOR)(before))?;
         let list = list.as_list::<O>();
         let values = self.convert(list.values(), field.data_type())?;
-        let (offsets, nulls) = (list.offsets().clone(), list.nulls().cloned());
+        let offsets = list.offsets().clone();
+        let nulls = list.nulls().cloned();
         Ok(Arc::new(GenericListArray::try_new(Arc::clone(field), offsets, values, nulls)?))
     }
 

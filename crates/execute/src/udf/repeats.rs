@@ -148,7 +148,8 @@ impl Repeats {
         // What was found in the old generation becomes young.
         let mut arrays: Vec<&dyn Array> = self.kept.old().iter().map(AsRef::as_ref).collect();
         arrays.push(called.as_ref());
-        let (last, mut next) = (arrays.len() - 1, 0..);
+        let last = arrays.len() - 1;
+        let mut next = 0..;
         let place = |(_, old): &(u32, Option<(u32, u32)>)| match old {
             Some((array, row)) => (*array as usize, *row as usize),
             None => (last, next.next().unwrap_or_default()),

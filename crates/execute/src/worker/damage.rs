@@ -20,8 +20,8 @@ use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 
-use crate::panics::catch_panic;
-use crate::paths::shown;
+use crate::process::catch_panic;
+use crate::scan::paths::shown;
 use crate::scan::{first_byte, read_footer};
 use crate::tree::visit_scans;
 

@@ -31,16 +31,17 @@ use super::sink::{Destination, PartitionError, Sink, run_partition};
 use super::stores::{exchange_stores, register_stores};
 use super::{PeakPool, STACK_BYTES, short};
 use crate::context::{execution_config, execution_context};
+use crate::error::fault::{self, FaultContext, MemoryUse};
 use crate::exchange::{FileSource, Inputs, Source, Stores, StreamSource, host_sources};
 use crate::faster::{
     apply_dynamic_filters, decode_on_second_thread, read_ahead_of_calls, with_faster_operators,
     with_sort_merge_joins,
 };
-use crate::fault::{self, FaultContext, MemoryUse};
+use crate::process::panics;
 use crate::read::with_own_readers;
 use crate::scan::{Counters, GrantedFiles, Versions, with_own_parquet_reader};
 use crate::udf::{self, UdfPool};
-use crate::{Error, codec, panics};
+use crate::{Error, codec};
 
 /// The divisor of a task's memory, and the most bytes, for what each of its inputs reads ahead from
 /// objects: of other tasks' outputs, and of the next row group of a file.
@@ -200,7 +201,8 @@ impl DataFusionExecutor {
                 Some(sink) => Destination::Output(Arc::clone(sink)),
                 None => Destination::Driver(Arc::clone(outbox)),
             };
-            let (plan, context) = (Arc::clone(&self.plan), Arc::clone(&self.context));
+            let plan = Arc::clone(&self.plan);
+            let context = Arc::clone(&self.context);
             let run = run_partition(plan, context, index, partition, to);
             async move { SpawnedTask::spawn(run).await }
         });

@@ -29,9 +29,14 @@ pub(super) struct Inbox {
 /// Receives frames until the task's header, which is the last one. The first frame is already
 /// received.
 pub(super) fn receive(first: (Frame, Vec<OwnedFd>), stream: &mut FrameStream) -> Result<Inbox> {
-    let (mut files, mut udfs, mut plan) = (Vec::new(), Vec::new(), None);
-    let (mut inputs, mut hosts, mut streams) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut output, mut scratch) = (None, None);
+    let mut files = Vec::new();
+    let mut udfs = Vec::new();
+    let mut plan = None;
+    let mut inputs = Vec::new();
+    let mut hosts = Vec::new();
+    let mut streams = Vec::new();
+    let mut output = None;
+    let mut scratch = None;
     let mut next = Some(first);
     loop {
         let (frame, descriptors) = match next.take() {
@@ -77,7 +82,8 @@ fn pair<G: DeserializeOwned, D: From<OwnedFd>>(
     descriptors: Vec<OwnedFd>,
 ) -> Result<Vec<(G, D)>> {
     let grants: Vec<G> = frame.parse()?;
-    let (found, expected) = (descriptors.len(), grants.len());
+    let found = descriptors.len();
+    let expected = grants.len();
     if found != expected {
         return Err(Error::Descriptors { found, expected });
     }

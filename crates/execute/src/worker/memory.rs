@@ -16,7 +16,7 @@ use datafusion::execution::memory_pool::{
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 
 use super::scratch::Scratch;
-use crate::fault::JOIN;
+use crate::error::fault::JOIN;
 
 /// How DataFusion names the memory of some operators, and the operator.
 const CONSUMERS: [(&str, &str); 8] = [
@@ -60,7 +60,8 @@ impl PeakPool {
     }
 
     fn over(limit: usize, inner: Arc<dyn MemoryPool>) -> Arc<Self> {
-        let (peak, joined) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let peak = AtomicUsize::new(0);
+        let joined = AtomicUsize::new(0);
         Arc::new(Self { inner, limit, peak, joined, refused: Mutex::default() })
     }
 

@@ -47,7 +47,8 @@ struct Space {
 impl Scratch {
     /// A scratch in an empty file.
     pub(crate) fn new(file: File) -> Self {
-        let (space, written) = (Mutex::default(), AtomicU64::new(0));
+        let space = Mutex::default();
+        let written = AtomicU64::new(0);
         Self(Arc::new(Shared { file, space, written }))
     }
 
@@ -206,7 +207,8 @@ mod tests {
     async fn spill_files_are_read_as_written_and_their_space_is_used_again() {
         let file = tempfile::tempfile().unwrap();
         let scratch = Scratch::new(file.try_clone().unwrap());
-        let (first, second) = (spill(&scratch, 1, 3_000_000), spill(&scratch, 2, 10));
+        let first = spill(&scratch, 1, 3_000_000);
+        let second = spill(&scratch, 2, 10);
         assert_eq!(content(&first).await, vec![1; 3_000_000]);
         assert_eq!(content(&second).await, vec![2; 10]);
         assert_eq!((first.size(), second.size()), (Some(3_000_000), Some(10)));
@@ -238,7 +240,8 @@ mod tests {
             Box::new(arrow::error::ArrowError::IoError("writing failed".to_owned(), error)),
             None,
         );
-        let report = crate::fault::report(&error, &crate::fault::FaultContext::driver());
+        let report =
+            crate::error::fault::report(&error, &crate::error::fault::FaultContext::driver());
         assert_eq!(report.code, "SM-0506", "{report}");
     }
 }

@@ -55,7 +55,8 @@ impl Sink {
                 Box::new(target.map_err(|error| error.report())?)
             }
             (false, None, Some(objects), None) => {
-                let (at, writer) = (objects.at.clone(), (task.task, task.attempt));
+                let at = objects.at.clone();
+                let writer = (task.task, task.attempt);
                 Box::new(ObjectTarget::new(Arc::clone(stores), at, writer, budget))
             }
             _ => {

@@ -52,7 +52,8 @@ fn open(
     counters: &Arc<Counters>,
     versions: &Arc<Versions>,
 ) -> Result<Arc<dyn ObjectStore>, object_store::Error> {
-    let (counters, versions) = (Arc::clone(counters), Arc::clone(versions));
+    let counters = Arc::clone(counters);
+    let versions = Arc::clone(versions);
     if is_http(place) {
         let store = HttpStore::open(place, &access.http)?;
         return Ok(Arc::new(CountingStore::new(store, counters, versions).without_price()));

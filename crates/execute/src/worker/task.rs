@@ -15,7 +15,7 @@ use super::executor::{DataFusionExecutor, Executor};
 use super::inbox;
 use super::outbox::Outbox;
 use super::watch::{Watched, Watcher};
-use crate::cpu::process_cpu;
+use crate::process::process_cpu;
 
 /// Receives the task of a connection whose first frame is given, runs it and sends the results. An
 /// error means that the connection is broken.
@@ -24,7 +24,8 @@ pub fn answer(
     mut stream: FrameStream,
     watcher: &Watcher,
 ) -> Result<()> {
-    let (began, cpu) = (Instant::now(), process_cpu());
+    let began = Instant::now();
+    let cpu = process_cpu();
     let outbox = Arc::new(Outbox::new(stream.try_clone()?));
     let inbox = match inbox::receive(first, &mut stream) {
         Ok(inbox) => inbox,

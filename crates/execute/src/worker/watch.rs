@@ -79,7 +79,8 @@ impl Watch {
 
 /// Reports progress until the connection ends, and then cancels the task, unless it has ended.
 fn watch(executor: &dyn Executor, outbox: &Outbox, socket: &UnixStream) {
-    let (mut pause, mut reported) = (FIRST_LOOK, Instant::now());
+    let mut pause = FIRST_LOOK;
+    let mut reported = Instant::now();
     while is_open(socket, pause) {
         huge_pages::turn_on_if_large();
         pause = (pause * 2).min(PROGRESS_EVERY);

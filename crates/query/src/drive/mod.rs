@@ -22,8 +22,12 @@ use arrow::array::RecordBatch;
 use bytes::Bytes;
 use futures::FutureExt;
 use snowmelt_execute::exchange::Cleaner;
-use snowmelt_execute::panics;
+use snowmelt_execute::process::panics;
 use snowmelt_execute::worker::STACK_BYTES;
+use snowmelt_plan::prices::CostBasis;
+use snowmelt_plan::query::{PlannedQuery, plan};
+use snowmelt_plan::spec::{QuerySpec, RANGE_SORT_BYTES};
+use snowmelt_plan::tasks::worth_a_task;
 use snowmelt_types::{ErrorReport, Report};
 use snowmelt_wire::{
     BatchEncoder, Drive, Error as WireError, Frame, FrameStream, Kind, MAX_ANSWER_BYTES,
@@ -34,10 +38,6 @@ use tokio::runtime::Builder;
 
 use crate::Error;
 use crate::driver::{Answer, RunOptions};
-use crate::plan::{QuerySpec, RANGE_SORT_BYTES, worth_a_task};
-use crate::prices::CostBasis;
-use crate::query::{PlannedQuery, plan};
-
 pub use dispatch::follow;
 use platform::Platform;
 use runner::PlatformRunner;
@@ -53,7 +53,8 @@ pub(crate) fn answer(
     stream: FrameStream,
 ) -> WireResult<()> {
     let drive: Drive = frame.parse()?;
-    let (found, expected) = (descriptors.len(), 2);
+    let found = descriptors.len();
+    let expected = 2;
     let [answer, spool] = <[OwnedFd; 2]>::try_from(descriptors)
         .map_err(|_| WireError::Descriptors { found, expected })?;
     let socket = std::os::unix::net::UnixStream::from(answer);
@@ -154,7 +155,7 @@ async fn answer_all(
     options: RunOptions,
     socket: &mut UnixStream,
 ) -> Result<Answer, DriveError> {
-    let mut answer = planned.run(Arc::clone(&runner) as _, runner, options).await?;
+    let mut answer = Answer::start(planned, Arc::clone(&runner) as _, runner, options).await?;
     let mut encoder = BatchEncoder::default();
     // A client shows progress until it receives the schema, so the schema is sent with the first
     // batch.
@@ -190,7 +191,8 @@ async fn write_batch(
 ) -> Result<(), DriveError> {
     let mut rest = vec![batch];
     while let Some(batch) = rest.pop() {
-        let (rows, frame) = (batch.num_rows(), encoder.batch(&batch)?);
+        let rows = batch.num_rows();
+        let frame = encoder.batch(&batch)?;
         if frame.payload.len() > FRAME_BYTES && rows > 1 {
             rest.push(batch.slice(rows / 2, rows - rows / 2));
             rest.push(batch.slice(0, rows / 2));

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use bytes::Bytes;
 use snowmelt_api::Lane;
+use snowmelt_plan::spec::LocalFiles;
+use snowmelt_plan::tasks::PlannedTask;
 use snowmelt_types::{Code, ErrorReport, Report};
 use snowmelt_wire::{
     Answered, Ask, Error as WireError, Failed, GangAsk, KeptFooter, LocalFile, MAX_FOOTERS,
@@ -19,8 +21,6 @@ use snowmelt_wire::{
 use super::dispatch::follow;
 use super::platform::{Platform, failed};
 use crate::driver::{Attempt, Reporter, TaskError, TaskResult, TaskRunner};
-use crate::plan::LocalFiles;
-use crate::task::PlannedTask;
 use crate::{Error, Result};
 
 /// Minimum interval between progress reports, unless the number of finished tasks changes.

@@ -15,20 +15,19 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use snowmelt_api::{Cost, PhaseSpan, Profile, StoreRequests};
 use snowmelt_execute::context::{BATCH_ROWS, execution_config, execution_context};
-use snowmelt_execute::cpu::process_cpu;
+use snowmelt_execute::process::process_cpu;
 use snowmelt_execute::tree::count;
 use snowmelt_execute::udf::{self, UdfPool};
 use snowmelt_execute::worker::{PeakPool, operators};
+use snowmelt_plan::cost::{Used, cost};
+use snowmelt_plan::query::{PlannedQuery, output_batch, output_schema};
 use snowmelt_types::{ByteSize, Report};
 
-use super::options::RunOptions;
-use super::records::{Done, Finished};
-use super::stage_profiles::stage_profiles;
-use super::stages::run_all;
-use super::{Reporter, TaskRunner, findings, lanes};
-use crate::cost::{Used, cost};
-use crate::plan::{output_batch, output_schema};
-use crate::query::PlannedQuery;
+use super::board::stages::run_all;
+use super::profile::{findings, lanes, stage_profiles};
+use super::runner::RunOptions;
+use super::tasks::{Done, Finished};
+use super::{Reporter, TaskRunner};
 use crate::{Error, Result};
 
 /// The result of a query: a stream of batches, and a profile after the last one.
@@ -49,25 +48,25 @@ pub struct Answer {
     early: bool,
 }
 
-impl PlannedQuery {
-    /// Starts the query and returns immediately: the tasks run, and their results are merged, while
+impl Answer {
+    /// Starts a query and returns immediately: the tasks run, and their results are merged, while
     /// the answer is read. Dropping the answer cancels all tasks.
     ///
     /// # Errors
     /// A UDF that the driver itself calls cannot be connected, or a location of an exchange cannot
     /// be used.
-    pub async fn run(
-        self,
+    pub async fn start(
+        query: PlannedQuery,
         runner: Arc<dyn TaskRunner>,
         reporter: Arc<dyn Reporter>,
         options: RunOptions,
-    ) -> Result<Answer> {
-        let query = Arc::new(self);
+    ) -> Result<Self> {
+        let query = Arc::new(query);
         let memory = PeakPool::new(options.memory_bytes);
         if let Some(batch) = query.explanation()? {
             let schema = batch.schema();
             let stream = MemoryStream::try_new(vec![batch], Arc::clone(&schema), None)?;
-            return Ok(query.answer(schema, Box::pin(stream), reporter, memory));
+            return Ok(Self::new(query, schema, Box::pin(stream), reporter, memory));
         }
         let lists = match query.cleaner() {
             Some(cleaner) => cleaner.begin().await?,
@@ -87,8 +86,8 @@ impl PlannedQuery {
         let connect = connect(&query.cut.driver, runner.as_ref(), &query.pool);
         let ended = connect_during_tasks(&mut tasks, connect).await?;
         let schema = output_schema(&query.cut.driver.schema(), &query.tables);
-        let stream = query.merge(&memory)?;
-        let mut answer = query.answer(schema, stream, reporter, memory);
+        let stream = merge(&query, &memory)?;
+        let mut answer = Self::new(query, schema, stream, reporter, memory);
         answer.plan = Some(Arc::clone(&answer.query.cut.driver));
         answer.workers = options.workers;
         answer.profile.totals.exchange_lists = lists;
@@ -100,27 +99,22 @@ impl PlannedQuery {
         Ok(answer)
     }
 
-    fn merge(&self, memory: &Arc<PeakPool>) -> Result<SendableRecordBatchStream> {
-        let context = execution_context(execution_config(1, BATCH_ROWS), memory.runtime(None)?);
-        Ok(execute_stream(Arc::clone(&self.cut.driver), Arc::new(context))?)
-    }
-
-    fn answer(
-        self: Arc<Self>,
+    fn new(
+        query: Arc<PlannedQuery>,
         schema: SchemaRef,
         stream: SendableRecordBatchStream,
         reporter: Arc<dyn Reporter>,
         memory: Arc<PeakPool>,
-    ) -> Answer {
-        let began = self.accepted.elapsed();
-        let profile = self.profile.clone();
-        Answer {
+    ) -> Self {
+        let began = query.accepted.elapsed();
+        let profile = query.profile.clone();
+        Self {
             schema,
             stream,
             plan: None,
             tasks: None,
             done: Done::default(),
-            query: self,
+            query,
             reporter,
             memory,
             merging: began,
@@ -129,6 +123,12 @@ impl PlannedQuery {
             early: false,
         }
     }
+}
+
+/// Runs the driver's part of the plan.
+fn merge(query: &PlannedQuery, memory: &Arc<PeakPool>) -> Result<SendableRecordBatchStream> {
+    let context = execution_context(execution_config(1, BATCH_ROWS), memory.runtime(None)?);
+    Ok(execute_stream(Arc::clone(&query.cut.driver), Arc::new(context))?)
 }
 
 fn panicked(error: tokio::task::JoinError) -> Result<()> {

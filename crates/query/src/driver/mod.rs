@@ -1,30 +1,20 @@
 //! The driver of a query: runs its tasks, stores their results and merges them.
+//!
+//! | member | owns |
+//! |---|---|
+//! | `runner` | the interface to the caller, which provides workers |
+//! | `tasks` | attempts of tasks, and what is kept of them |
+//! | `board` | what runs next |
+//! | `profile` | the profile of a query |
+//! | `answer` | the driver's part of the plan, and the stream of its rows |
 
 mod answer;
-mod attempt;
 mod board;
-mod failures;
-mod findings;
-mod gang_room;
-mod gangs;
-mod graph;
-#[cfg(test)]
-mod graph_tests;
-mod lanes;
-mod look;
-mod memory;
-mod options;
-mod progress;
-mod racing;
-mod records;
+mod profile;
 mod runner;
-mod skew;
-mod stage_profiles;
-mod stages;
-mod streams;
 mod tasks;
 
 pub use answer::Answer;
-pub use attempt::Attempt;
-pub use options::{RunOptions, Stragglers};
-pub use runner::{Reporter, RunProgress, TaskError, TaskResult, TaskRunner};
+pub use runner::{
+    Attempt, Reporter, RunOptions, RunProgress, Stragglers, TaskError, TaskResult, TaskRunner,
+};

@@ -2,12 +2,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use snowmelt_execute::panics;
+use snowmelt_execute::process::panics;
+use snowmelt_plan::sql::definition;
 use snowmelt_types::Report;
 use snowmelt_wire::{Frame, FrameStream, Kind, Result as WireResult, Statement};
 use tokio::runtime::Builder;
-
-use crate::plan::definition;
 
 /// Answers a connection whose first frame is given.
 pub(super) fn answer(frame: &Frame, mut stream: FrameStream) -> WireResult<()> {

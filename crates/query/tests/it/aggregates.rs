@@ -71,7 +71,8 @@ impl Instance {
         let last = decode_schema(&schema.payload)?.fields().last().cloned().unwrap();
         assert_eq!(last.data_type(), group_field().data_type());
         self.stream.receive()?.expect(Kind::Schema, "result")?;
-        let (mut rows, mut states) = (BatchDecoder::default(), BatchDecoder::default());
+        let mut rows = BatchDecoder::default();
+        let mut states = BatchDecoder::default();
         rows.push(&schema)?;
         states.push(&BatchEncoder::default().schema(&state_schema())?)?;
         loop {

@@ -89,7 +89,8 @@ async fn parts_with_several_readers_give_the_answers_of_plain_datafusion() {
 async fn a_part_with_several_readers_runs_once() {
     for (sql, scans) in statements() {
         let plan = plan(&spec(&sql, 4)).await.unwrap();
-        let (workers, driver) = (plan.worker_plan(), plan.driver_plan());
+        let workers = plan.worker_plan();
+        let driver = plan.driver_plan();
         assert!(!workers.contains("Shared") && !driver.contains("Shared"), "{workers}");
         let is_of_orders = |line: &&str| {
             line.contains("ParquetScan")

@@ -104,7 +104,8 @@ async fn assert_requests(tasks: u32, levels: u32, combining: bool, reads: u64, w
     let (_, profile) = rows(&query, InProcess::default()).await.unwrap();
     let what = format!("{tasks} tasks, {levels} levels, combining: {combining}");
     assert_eq!(profile.rows, u64::from(tasks) * 2_000, "{what}");
-    let (found, counted) = (store.requests(), &profile.totals.progress);
+    let found = store.requests();
+    let counted = &profile.totals.progress;
     assert_eq!((found.reads, found.writes), (reads, writes), "{what}");
     assert_eq!((counted.exchange_reads, counted.exchange_writes), (reads, writes), "{what}");
     assert_eq!(counted.exchange_bytes_read, counted.exchange_bytes_written, "{what}");

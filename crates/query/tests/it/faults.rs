@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::util::pretty::pretty_format_batches;
-use snowmelt_query::{RunOptions, plan};
+use snowmelt_query::{Answer, RunOptions, plan};
 
 use crate::runner::{InProcess, RecordingReporter, answer, failure, run, spec};
 
@@ -99,7 +99,9 @@ async fn a_driver_out_of_memory_reports_limit_and_option() {
     let options = RunOptions { memory_bytes: 100_000, ..RunOptions::default() };
     let runner = Arc::new(InProcess::default());
     let mut answer =
-        planned.run(runner, Arc::new(RecordingReporter::default()), options).await.unwrap();
+        Answer::start(planned, runner, Arc::new(RecordingReporter::default()), options)
+            .await
+            .unwrap();
     let error = answer.collect().await.unwrap_err();
     let report = snowmelt_types::Report::report(&error).to_string();
     assert!(report.contains("SM-0111") && report.contains("--memory"), "{report}");

@@ -28,7 +28,8 @@ async fn names_of_files_are_a_table_and_a_column() {
     put(&root.join("p/k=8/b.parquet"), parquet(6)).await;
     put(&root.join("own.csv"), "filename,n\nx,1\n").await;
     let shown = |name: &str| root.join(name).display().to_string();
-    let (a, b) = (shown("c/a.csv"), shown("c/b.csv.gz"));
+    let a = shown("c/a.csv");
+    let b = shown("c/b.csv.gz");
     for (sql, expected) in [
         ("select file from glob('c/*') order by 1", format!("|{a}|\n|{b}|")),
         ("select count(*) from glob('c/*.parquet')", "|0|".to_owned()),

@@ -93,7 +93,8 @@ impl Gangs {
         let (mut writing, far) = UnixStream::pair().unwrap();
         let limit = self.kill.filter(|(task, _)| [sender, receiver].contains(task));
         let limit = limit.map_or(usize::MAX, |(_, bytes)| bytes);
-        let (dying, total) = (Arc::clone(&self.dying), Arc::clone(&self.carried));
+        let dying = Arc::clone(&self.dying);
+        let total = Arc::clone(&self.carried);
         std::thread::spawn(move || {
             let mut buffer = vec![0; 64 << 10];
             let mut carried = 0;

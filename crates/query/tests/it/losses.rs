@@ -63,7 +63,9 @@ async fn inputs_that_were_released_are_made_again_as_well() {
     let expected = expected(JOIN).await;
     let (_, profile) = answer(&spec(JOIN, 3), Arc::default()).await.unwrap();
     let of = |stage: usize| profile.stages[..stage].iter().map(|it| it.tasks).sum::<u32>();
-    let (join, last, all) = (of(2), of(3), of(4));
+    let join = of(2);
+    let last = of(3);
+    let all = of(4);
     assert!(profile.stages.len() == 4 && profile.stages[2].reads.len() == 2, "{profile:?}");
     // The outputs of the join are lost when the scans' are released already.
     let runner =

@@ -334,7 +334,8 @@ pub async fn run_with(
     runner: Arc<InProcess>,
     reporter: Arc<RecordingReporter>,
 ) -> snowmelt_query::Result<Answer> {
-    let running = AbortOnDropHandle::new(tokio::spawn(planned.run(runner, reporter, options)));
+    let running =
+        AbortOnDropHandle::new(tokio::spawn(Answer::start(planned, runner, reporter, options)));
     running.await.unwrap()
 }
 

@@ -193,7 +193,8 @@ impl LocalFiles for Remembered {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_query_reads_no_footers_unless_an_object_was_replaced() {
-    let (store, known) = (SmallS3::start(), Arc::new(Remembered::default()));
+    let store = SmallS3::start();
+    let known = Arc::new(Remembered::default());
     for number in 0..3 {
         store.put_bytes(&format!("t/{number}.parquet"), file(number * 1000, 1));
     }

@@ -45,7 +45,8 @@ fn query(sql: &str) -> QuerySpec {
 /// What DataFusion gives by itself.
 async fn plain(sql: &str) -> String {
     let session = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(1));
-    let (folder, options) = (FOLDER.path().join("t"), ParquetReadOptions::default());
+    let folder = FOLDER.path().join("t");
+    let options = ParquetReadOptions::default();
     session.register_parquet("t", folder.to_str().unwrap(), options).await.unwrap();
     rows(&session.sql(sql).await.unwrap().collect().await.unwrap())
 }

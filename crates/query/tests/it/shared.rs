@@ -22,7 +22,8 @@ impl Shared {
         let root = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let built = fs::metadata(std::env::current_exe().unwrap()).unwrap().modified().unwrap();
         let name = format!("{name}-{}", built.duration_since(UNIX_EPOCH).unwrap().as_nanos());
-        let (path, lock) = (root.join(&name), lock_file(root, &name));
+        let path = root.join(&name);
+        let lock = lock_file(root, &name);
         let mut make = Some(make);
         loop {
             lock.lock().unwrap();

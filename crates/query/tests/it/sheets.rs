@@ -30,7 +30,8 @@ fn archive(parts: &[(&str, String)]) -> Vec<u8> {
 /// The parts of a workbook of these sheets, each given by its rows, and shared texts.
 fn parts(sheets: &[(&'static str, &str)], texts: &str) -> Vec<(&'static str, String)> {
     const PATHS: [&str; 2] = ["xl/worksheets/sheet1.xml", "xl/worksheets/sheet2.xml"];
-    let (mut workbook, mut relations) = (String::new(), String::new());
+    let mut workbook = String::new();
+    let mut relations = String::new();
     let mut parts = Vec::new();
     for (index, (name, rows)) in sheets.iter().enumerate() {
         let number = index + 1;

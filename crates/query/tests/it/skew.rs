@@ -45,7 +45,8 @@ static FOLDER: LazyLock<Shared> = LazyLock::new(|| {
 async fn expected(sql: &str) -> String {
     let session = SessionContext::new();
     for table in ["build", "probe"] {
-        let (folder, options) = (FOLDER.path().join(table), ParquetReadOptions::default());
+        let folder = FOLDER.path().join(table);
+        let options = ParquetReadOptions::default();
         session.register_parquet(table, folder.to_str().unwrap(), options).await.unwrap();
     }
     let sql = sql.replace("'build/'", "build").replace("'probe/'", "probe");

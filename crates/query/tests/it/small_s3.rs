@@ -150,7 +150,8 @@ fn read(from: &mut BufReader<TcpStream>) -> Option<Request> {
     let mut line = String::new();
     from.read_line(&mut line).ok().filter(|bytes| *bytes > 0)?;
     let mut words = line.split(' ');
-    let (method, target) = (words.next()?.to_owned(), words.next()?.to_owned());
+    let method = words.next()?.to_owned();
+    let target = words.next()?.to_owned();
     let mut headers = HashMap::new();
     loop {
         let mut line = String::new();
@@ -163,7 +164,8 @@ fn read(from: &mut BufReader<TcpStream>) -> Option<Request> {
     from.read_exact(&mut body).ok()?;
     let (path, query) = target.split_once('?').unwrap_or((&target, ""));
     let decoded = |text: &str| text.replace("%2F", "/").replace("%2E", ".").replace("%3D", "=");
-    let (path, query) = (decoded(path), decoded(query));
+    let path = decoded(path);
+    let query = decoded(query);
     Some(Request { method, path, query, headers, body })
 }
 
@@ -240,7 +242,8 @@ fn list(request: &Request, state: &State) -> Response {
         pairs.filter(|(key, _)| *key == name).map(|(_, value)| value.to_owned()).next()
     };
     let prefix = parameter("prefix").unwrap_or_default();
-    let (mut folders, mut text) = (BTreeSet::new(), String::new());
+    let mut folders = BTreeSet::new();
+    let mut text = String::new();
     for (key, object) in state.objects.lock().unwrap().iter() {
         let Some(rest) = key.strip_prefix(&prefix) else { continue };
         match rest.split_once('/') {

@@ -83,7 +83,8 @@ fn read(reading: &mut BufReader<TcpStream>) -> Option<Request> {
     let mut line = String::new();
     reading.read_line(&mut line).ok().filter(|read| *read > 0)?;
     let mut words = line.split_whitespace();
-    let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
+    let method = words.next()?.to_owned();
+    let path = words.next()?.to_owned();
     let mut headers = HashMap::new();
     loop {
         let mut line = String::new();

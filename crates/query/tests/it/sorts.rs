@@ -85,7 +85,8 @@ fn ranged(sql: &str, workers: u32) -> QuerySpec {
 async fn plain(sql: &str) -> Vec<RecordBatch> {
     let session = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(2));
     for table in TABLES {
-        let (folder, options) = (FOLDER.path().join(table), ParquetReadOptions::default());
+        let folder = FOLDER.path().join(table);
+        let options = ParquetReadOptions::default();
         session.register_parquet(table, folder.to_str().unwrap(), options).await.unwrap();
     }
     session.sql(sql).await.unwrap().collect().await.unwrap()

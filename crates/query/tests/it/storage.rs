@@ -202,7 +202,8 @@ async fn a_file_that_changes_after_planning_is_refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_that_is_replaced_after_planning_is_refused() {
     let folder = folder();
-    let (old, new) = (folder.path().join("t/b.parquet"), folder.path().join("new"));
+    let old = folder.path().join("t/b.parquet");
+    let new = folder.path().join("new");
     let query = located("select sum(n) from 't'", folder.path());
     let planned = plan(&query).await.unwrap();
     std::fs::copy(&old, &new).unwrap();

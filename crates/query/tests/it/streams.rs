@@ -92,7 +92,8 @@ async fn answers_are_those_of_files() {
     let queries = tpch.iter().map(|(_, sql)| sql.as_str()).chain(QUERIES.iter().copied());
     let mut found = 0;
     for sql in queries {
-        let (expected, runner) = (by_files(sql).await, Arc::default());
+        let expected = by_files(sql).await;
+        let runner = Arc::default();
         let (rows, profile, _) = streams(sql, &runner).await;
         assert_eq!(rows, expected, "{sql}");
         found += of_medium(&profile, "streams").len();

@@ -60,7 +60,8 @@ async fn files_are_tables_however_the_server_sends_them() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_servers_of_the_operators_list_are_asked() {
-    let (server, other) = (server(), server());
+    let other = server();
+    let server = server();
     let sql = |url: &str| format!("select count(*) from '{url}'");
     let url = server.url("ranged", "x.csv");
     let report = refusal(&allowed(&sql(&url), &[])).await;

@@ -50,7 +50,8 @@ fn grouped(
         }
         return Ok(Transformed::no(LogicalPlan::Aggregate(aggregate)));
     }
-    let (mut keys, mut shown) = (Vec::new(), Vec::new());
+    let mut keys = Vec::new();
+    let mut shown = Vec::new();
     let mut columns: Vec<Expr> = Vec::new();
     for (place, (group, (table, field))) in group_expr.iter().zip(schema.iter()).enumerate() {
         if is_of(group)? {

@@ -34,7 +34,8 @@ impl<T> Groups<T> {
         groups: usize,
     ) -> Result<()> {
         self.sums.resize(groups, 0);
-        let (sums, mut overflowed) = (&mut self.sums, false);
+        let sums = &mut self.sums;
+        let mut overflowed = false;
         let values = values.as_primitive::<A>();
         self.nulls.accumulate(group_indices, values, filter, groups, |group, value| {
             let (sum, over) = sums[group].overflowing_add(value.into());
@@ -109,7 +110,8 @@ mod tests {
     fn partial_sums_are_wider_than_their_total() {
         let new = || accumulator::<Int64Type>(DataType::Int64);
         let array = |values: Vec<Option<i64>>| vec![Arc::new(Int64Array::from(values)) as ArrayRef];
-        let (mut up, mut total) = (new(), new());
+        let mut up = new();
+        let mut total = new();
         up.update_batch(&array(vec![Some(i64::MAX), Some(i64::MAX)]), &[0, 0], None, 1).unwrap();
         total.merge_batch(&up.state(EmitTo::All).unwrap(), &[0], 1).unwrap();
         // If partial sums would not reduce the rows, the values are passed on as partial sums.

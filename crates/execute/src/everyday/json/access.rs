@@ -143,7 +143,8 @@ impl<'t> Found<'t> {
 
     /// Returns the value's text without spaces between its parts.
     pub(super) fn minified(self) -> String {
-        let (mut inside, mut escaped) = (false, false);
+        let mut inside = false;
+        let mut escaped = false;
         let is_kept = |c: &char| {
             let is_kept = inside || !c.is_ascii_whitespace();
             match c {

@@ -86,7 +86,8 @@ fn add(parts: &mut Vec<Part>, next: char) {
 
 /// Reads a format of C: `%5.2f`.
 pub(super) fn of_printf(format: &str) -> Result<Vec<Part>, String> {
-    let (mut parts, mut count) = (Vec::new(), 0);
+    let mut parts = Vec::new();
+    let mut count = 0;
     let mut reader = Reader { rest: format };
     while let Some(next) = reader.next() {
         if next != '%' || reader.take('%') {
@@ -122,7 +123,8 @@ pub(super) fn of_printf(format: &str) -> Result<Vec<Part>, String> {
 
 /// Reads a format of Python and DuckDB: `{:>5.2f}`.
 pub(super) fn of_braces(format: &str) -> Result<Vec<Part>, String> {
-    let (mut parts, mut count) = (Vec::new(), 0);
+    let mut parts = Vec::new();
+    let mut count = 0;
     let mut reader = Reader { rest: format };
     while let Some(next) = reader.next() {
         match next {
@@ -184,7 +186,9 @@ fn in_braces(reader: &mut Reader<'_>) -> Result<Spec, String> {
 /// Reads a format of PostgreSQL: `%s`, `%I` and `%L`, with `1$` for a place. `None` if it has none
 /// of them.
 pub(super) fn of_postgres(format: &str) -> Option<Result<Vec<Part>, String>> {
-    let (mut parts, mut count, mut found) = (Vec::new(), 0, false);
+    let mut parts = Vec::new();
+    let mut count = 0;
+    let mut found = false;
     let mut reader = Reader { rest: format };
     while let Some(next) = reader.next() {
         if next != '%' || reader.take('%') {

@@ -14,7 +14,7 @@ use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
 use snowmelt_wire::{EXCHANGES, ExchangeOptions, ObjectsAt, bucket_and_key};
 
-use crate::paths::object_path;
+use crate::scan::paths::object_path;
 use crate::scan::{S3Settings, with_retries};
 use crate::{Error, Result};
 
@@ -63,7 +63,8 @@ impl Cleaner {
         for location in locations {
             let (bucket, key) = bucket_and_key(location).unwrap_or_default();
             let exchanges = object_path(&joined(key, EXCHANGES));
-            let (location, anonymous) = (location.clone(), s3.anonymous());
+            let location = location.clone();
+            let anonymous = s3.anonymous();
             let store = s3.open(bucket).map_err(|source| Error::Storage {
                 location: location.clone(),
                 source,

@@ -49,7 +49,8 @@ impl MissingObjects {
     where
         F: Future<Output = Result<T>>,
     {
-        let (begun, mut pause) = (Instant::now(), PAUSE);
+        let begun = Instant::now();
+        let mut pause = PAUSE;
         loop {
             let result = read().await;
             if !matches!(result, Err(object_store::Error::NotFound { .. })) {
@@ -105,7 +106,8 @@ mod tests {
     #[tokio::test]
     async fn an_object_that_appears_late_is_read() {
         let objects = MissingObjects::new(Duration::from_secs(60));
-        let (object, mut missing) = (written_by(3), 2);
+        let object = written_by(3);
+        let mut missing = 2;
         let read = objects.until_there(&object, || {
             missing -= 1;
             let found = if missing >= 0 { not_found() } else { Ok(5) };

@@ -6,7 +6,7 @@
 use object_store::path::Path;
 use snowmelt_wire::{ObjectsAt, bucket_and_key};
 
-use crate::paths::object_path;
+use crate::scan::paths::object_path;
 
 /// An object of an exchange.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

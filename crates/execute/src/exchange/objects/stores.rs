@@ -36,7 +36,8 @@ pub(crate) struct Stores {
 
 impl Default for Stores {
     fn default() -> Self {
-        let (buckets, requests) = (BTreeMap::new(), Requests::default());
+        let buckets = BTreeMap::new();
+        let requests = Requests::default();
         Self { buckets, anonymous: false, requests, missing: MissingObjects::new(LATE) }
     }
 }
@@ -50,7 +51,8 @@ impl Stores {
         outputs: impl IntoIterator<Item = &'o ObjectsAt>,
         access: &BTreeMap<String, S3Access>,
     ) -> Result<Self, Error> {
-        let (mut buckets, mut anonymous) = (BTreeMap::<String, Arc<dyn ObjectStore>>::new(), false);
+        let mut buckets = BTreeMap::<String, Arc<dyn ObjectStore>>::new();
+        let mut anonymous = false;
         for bucket in outputs.into_iter().flat_map(ObjectsAt::buckets) {
             if buckets.contains_key(bucket) {
                 continue;
@@ -75,7 +77,8 @@ impl Stores {
 
     /// Reads a range of an object with one request.
     pub(super) async fn read(&self, object: &Object, range: Range<u64>) -> Result<Bytes, Error> {
-        let (location, anonymous) = (object.to_string(), self.anonymous);
+        let location = object.to_string();
+        let anonymous = self.anonymous;
         let failed = |source| Error::Storage { location, source, anonymous };
         let Some(store) = self.buckets.get(object.bucket()) else {
             return Err(failed(no_access()));
@@ -83,7 +86,8 @@ impl Stores {
         let read = || with_retries(|| store.get_range(object.key(), range.clone()));
         let bytes = match self.missing.until_there(object, read).await {
             Err(object_store::Error::NotFound { .. }) => {
-                let (object, task) = (object.to_string(), object.task());
+                let task = object.task();
+                let object = object.to_string();
                 return Err(Error::ObjectLost { object, task });
             }
             read => read.map_err(failed)?,
@@ -101,7 +105,8 @@ impl Stores {
 
     /// Writes an object with one request.
     pub(super) async fn write(&self, object: &Object, payload: PutPayload) -> Result<(), Error> {
-        let (location, anonymous) = (object.to_string(), self.anonymous);
+        let location = object.to_string();
+        let anonymous = self.anonymous;
         let failed = |source| Error::Upload { location, source, anonymous };
         let Some(store) = self.buckets.get(object.bucket()) else {
             return Err(failed(no_access()));

@@ -46,14 +46,16 @@ struct Upload {
 impl ObjectTarget {
     pub(crate) fn new(stores: Arc<Stores>, at: ObjectsAt, writer: (u32, u32), budget: u64) -> Self {
         let budget = usize::try_from(budget).unwrap_or(usize::MAX);
-        let (next, uploads) = (AtomicU32::new(0), Mutex::default());
+        let next = AtomicU32::new(0);
+        let uploads = Mutex::default();
         Self { stores, at, writer, next, budget, uploads, slots: Arc::new(Semaphore::new(UPLOADS)) }
     }
 
     fn upload(&self, object: Object, pieces: impl IntoIterator<Item = Vec<u8>>) {
         let payload: PutPayload = pieces.into_iter().map(Bytes::from).collect();
         let bytes = payload.content_length();
-        let (stores, slots) = (Arc::clone(&self.stores), Arc::clone(&self.slots));
+        let stores = Arc::clone(&self.stores);
+        let slots = Arc::clone(&self.slots);
         let ended = SpawnedTask::spawn(async move {
             let _slot = slots.acquire().await;
             stores.write(&object, payload).await
@@ -154,8 +156,11 @@ mod tests {
         }
         let partitions = writer.finish().await.unwrap();
         let objects: Vec<_> = memory.list(None).try_collect().await.unwrap();
-        let (task, attempt, range) = (8, 1, None);
-        let (at, shared) = (Some(at), false);
+        let task = 8;
+        let attempt = 1;
+        let range = None;
+        let at = Some(at);
+        let shared = false;
         let read = TaskRead { stage: 3, task, attempt, partitions, objects: at, shared, range };
         let inputs = Inputs::new(&[read], &[].into(), &stores, 10_000).unwrap();
         let mut reader = inputs.read(3, &[0, 1, 2, 3], batch(0..1).schema());

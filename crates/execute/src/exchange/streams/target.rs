@@ -133,7 +133,8 @@ impl Target for StreamTarget {
         let lanes = lanes.run(&self.shared)?;
         let mut places = Vec::with_capacity(pieces.len());
         for piece in pieces {
-            let (partition, bytes) = (piece.partition, piece.frames.len() as u64);
+            let partition = piece.partition;
+            let bytes = piece.frames.len() as u64;
             let lane = self.route.get(&partition).and_then(|lane| lanes.get(*lane));
             let lane = lane.ok_or_else(|| no_receiver(partition))?;
             self.shared.waiting.fetch_add(bytes, Ordering::AcqRel);

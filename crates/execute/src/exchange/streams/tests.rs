@@ -23,7 +23,9 @@ fn schema() -> SchemaRef {
 
 /// A task that sends, and the streams of the receivers 10, 11, …, each with these partitions.
 fn sender(partitions: &[&[u32]], limit: u64) -> (StreamTarget, Vec<StdStream>) {
-    let (mut near, mut far, mut receivers) = (Vec::new(), Vec::new(), Vec::new());
+    let mut near = Vec::new();
+    let mut far = Vec::new();
+    let mut receivers = Vec::new();
     for (task, partitions) in (10..).zip(partitions) {
         let (one, other) = StdStream::pair().unwrap();
         near.push((task, one));
@@ -51,7 +53,8 @@ async fn rows(source: &StreamSource) -> DataFusionResult<Vec<i64>> {
 
 #[tokio::test]
 async fn rows_of_all_senders_come_with_their_partitions() {
-    let (mut sockets, mut writers) = (Vec::new(), Vec::new());
+    let mut sockets = Vec::new();
+    let mut writers = Vec::new();
     for _ in 0..2 {
         let (target, mut far) = sender(&[&[0, 2], &[1]], 1 << 20);
         sockets.push(far.remove(0));
@@ -92,7 +95,8 @@ async fn a_stream_without_an_end_is_that_of_a_lost_task() {
 #[tokio::test]
 async fn a_receiver_that_does_not_read_keeps_no_rows_from_the_others() {
     let (target, mut far) = sender(&[&[0], &[1]], 64 << 20);
-    let (idle, reads) = (far.remove(0), far.remove(0));
+    let idle = far.remove(0);
+    let reads = far.remove(0);
     let source = source(vec![reads]);
     let writer = ExchangeWriter::new(Box::new(target), 8192, 0);
     let writing = async {

@@ -182,7 +182,8 @@ impl Building {
         for expression in &self.computed {
             needs_call.push(calls(expression, &needs_call)?);
         }
-        let (mut native, mut calling) = (Vec::new(), Vec::new());
+        let mut native = Vec::new();
+        let mut calling = Vec::new();
         for condition in self.conditions {
             match calls(&condition, &needs_call)? {
                 true => calling.push(Over::new(condition, &self.row)?),

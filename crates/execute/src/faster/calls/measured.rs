@@ -194,7 +194,8 @@ struct Measured {
 impl Measured {
     /// Returns the time for each row that the condition drops, in nanoseconds.
     fn rank(&self) -> f64 {
-        let (time, dropped) = (self.nanos / self.rows, 1.0 - self.passed / self.rows);
+        let time = self.nanos / self.rows;
+        let dropped = 1.0 - self.passed / self.rows;
         // One that drops none is as good as one that drops few, if it is as cheap.
         time / dropped.max(1e-6)
     }

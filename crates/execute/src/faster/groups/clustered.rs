@@ -94,7 +94,8 @@ impl Way for Clustered {
         let mut input = original.children()[0].execute(partition, Arc::clone(&context))?;
         let metrics = BaselineMetrics::new(&self.metrics, partition);
         let by_hash = ByHash::new(original, context, &self.hashed);
-        let (keys, schema) = (self.keys.clone(), original.schema());
+        let keys = self.keys.clone();
+        let schema = original.schema();
         let runs = Runs::new(original, keys, metrics)?;
         let chosen = async move {
             let mut first = Vec::new();
@@ -303,7 +304,8 @@ mod tests {
             let replaced = clustered(&node);
             Ok(replaced.map_or_else(|| Transformed::no(node), Transformed::yes))
         };
-        let (plan, ours) = (plan().await, plan().await.transform_up(replace).data().unwrap());
+        let ours = plan().await.transform_up(replace).data().unwrap();
+        let plan = plan().await;
         let run = async |plan: &Arc<dyn ExecutionPlan>| {
             let batches = collect(Arc::clone(plan), session.task_ctx()).await.unwrap();
             let shown = pretty_format_batches(&batches).unwrap().to_string();

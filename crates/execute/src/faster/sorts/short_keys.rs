@@ -28,11 +28,13 @@ impl Shape {
     pub fn of(keys: &[Rows]) -> Self {
         let lengths = || keys.iter().flatten().map(|key| key.data().len());
         // A key that ends differs from those that go on, at a place that it does not have itself.
-        let (shortest, longest) = (lengths().min().unwrap_or(0), lengths().max().unwrap_or(0));
+        let shortest = lengths().min().unwrap_or(0);
+        let longest = lengths().max().unwrap_or(0);
         let examined = shortest.min(EXAMINED);
         let mut differs = [0_u8; EXAMINED];
         if let Some(first) = keys.iter().flatten().next() {
-            let (first, differs) = (&first.data()[..examined], &mut differs[..examined]);
+            let first = &first.data()[..examined];
+            let differs = &mut differs[..examined];
             for key in keys.iter().flatten() {
                 let pairs = differs.iter_mut().zip(first).zip(key.data());
                 pairs.for_each(|((differs, first), byte)| *differs |= first ^ byte);

@@ -48,7 +48,8 @@ pub(in crate::faster) fn execution_for(
     node: &Arc<dyn ExecutionPlan>,
 ) -> Result<Option<Arc<dyn Execution>>> {
     let Some(sort) = node.downcast_ref::<SortExec>() else { return Ok(None) };
-    let (input, order) = (sort.input(), sort.expr());
+    let input = sort.input();
+    let order = sort.expr();
     // By one column, DataFusion sorts all rows as fast.
     let is_faster = sort.fetch().map_or(order.len() > 1, |fetch| fetch >= MANY);
     if !is_faster {
@@ -58,7 +59,8 @@ pub(in crate::faster) fn execution_for(
         return Ok(None);
     }
     let Some(keys) = SortKeys::new(order, &input.schema())? else { return Ok(None) };
-    let (keys, order) = (Arc::new(keys), order.clone());
+    let keys = Arc::new(keys);
+    let order = order.clone();
     Ok(Some(Arc::new(KeySort { keys, order, fetch: sort.fetch() })))
 }
 
@@ -88,7 +90,8 @@ impl Execution for KeySort {
             keys: Vec::new(),
             reservation: memory.register(context.memory_pool()),
         };
-        let (order, context) = (self.order.clone(), Arc::clone(context));
+        let order = self.order.clone();
+        let context = Arc::clone(context);
         let batch_rows = context.session_config().batch_size();
         let sorted = stream::once(async move {
             while let Some(batch) = input.next().await {
@@ -191,7 +194,8 @@ impl Unsorted {
         }
         let mut entries = entries(&self.keys);
         entries.truncate(self.fetch);
-        let (mut batches, mut keys) = (Vec::new(), Vec::new());
+        let mut batches = Vec::new();
+        let mut keys = Vec::new();
         let mut needed = 0;
         // Not all in one: what does not fit after all is sorted batch by batch.
         for rows in entries.chunks(self.batch_rows) {

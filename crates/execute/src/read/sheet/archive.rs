@@ -64,7 +64,9 @@ pub(super) fn check(file: &[u8]) -> Result<Checked, String> {
         return Err("it is damaged: its parts overlap".to_owned());
     }
     let mut copy = ZipWriter::new(Cursor::new(Vec::new()));
-    let (mut kept, mut expanded, mut copied) = (0, 0, 0_u64);
+    let mut kept = 0;
+    let mut expanded = 0;
+    let mut copied = 0_u64;
     for index in 0..archive.len() {
         let mut part = archive.by_index(index).map_err(|error| damaged(&error))?;
         let name = part.name().map_err(|error| damaged(&error))?.to_ascii_lowercase();
@@ -93,7 +95,9 @@ pub(super) fn check(file: &[u8]) -> Result<Checked, String> {
 /// Expands a part, and forgets it. Returns the bytes that a parser may keep of it, or `None` if the
 /// part is not needed.
 fn expand(part: &mut impl Read, expanded: &mut u64) -> Result<Option<u64>, String> {
-    let (mut guard, mut buffer, mut bytes) = (Guard::default(), vec![0; 64 << 10], 0_u64);
+    let mut guard = Guard::default();
+    let mut buffer = vec![0; 64 << 10];
+    let mut bytes = 0_u64;
     loop {
         let read = match part.read(&mut buffer) {
             Ok(0) => return guard.end().map(Some),

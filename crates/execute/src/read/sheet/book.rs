@@ -5,11 +5,11 @@ use std::ops::ControlFlow;
 
 use calamine::{Reader, SheetType, Xlsx, XlsxError};
 
-use super::super::MAX_RECORD_BYTES;
-use super::super::wrong::shortened;
 use super::archive;
 use super::value::{Form, Value};
-use crate::panics::catch_panic;
+use crate::process::catch_panic;
+use crate::read::MAX_RECORD_BYTES;
+use crate::read::wrong::shortened;
 
 /// The most rows of a sheet.
 pub const SHEET_ROWS: u32 = 1 << 20;
@@ -59,7 +59,9 @@ impl Book {
     ) -> Result<(), String> {
         let mut reader = self.xlsx.worksheet_cells_reader(sheet).map_err(|error| why(&error))?;
         let forms: Vec<Form> = reader.styles().iter().map(Form::of).collect();
-        let (mut row, mut bytes, mut cells) = (0, 0, Vec::new());
+        let mut row = 0;
+        let mut bytes = 0;
+        let mut cells = Vec::new();
         while let Some((cell, style)) =
             reader.next_cell_with_style_id().map_err(|error| why(&error))?
         {
@@ -106,7 +108,8 @@ fn why(error: &XlsxError) -> String {
 
 /// The name of a cell, such as `B7`, from its row and column.
 pub fn cell_name(row: u32, column: u32) -> String {
-    let (mut letters, mut left) = (Vec::new(), column + 1);
+    let mut letters = Vec::new();
+    let mut left = column + 1;
     while left > 0 {
         letters.push(char::from(b'A' + ((left - 1) % 26) as u8));
         left = (left - 1) / 26;

@@ -12,13 +12,13 @@ use object_store::{ObjectMeta, ObjectStore};
 use snowmelt_types::{Code, ErrorReport};
 use tokio::sync::mpsc;
 
-use super::super::wrong::corrupt;
 use super::Place;
 use super::archive::MAX_FILE_BYTES;
 use super::book::{Book, Cells, cell_name};
 use super::columns::Column;
 use super::value::Value;
 use crate::checked::sql_name;
+use crate::read::wrong::corrupt;
 use crate::scan::read_bytes;
 
 /// The most values of a batch, and the most bytes of its texts.
@@ -31,20 +31,20 @@ const DAMAGED: &str =
 type Batches = mpsc::Sender<DfResult<RecordBatch>>;
 
 /// A workbook and what is wanted of it.
-pub(in super::super) struct SheetFile {
-    pub(in super::super) store: Arc<dyn ObjectStore>,
-    pub(in super::super) meta: ObjectMeta,
+pub(in crate::read) struct SheetFile {
+    pub(in crate::read) store: Arc<dyn ObjectStore>,
+    pub(in crate::read) meta: ObjectMeta,
     /// The file's name for the user.
-    pub(in super::super) name: String,
-    pub(in super::super) place: Place,
-    pub(in super::super) wanted: SchemaRef,
+    pub(in crate::read) name: String,
+    pub(in crate::read) place: Place,
+    pub(in crate::read) wanted: SchemaRef,
     /// The most rows of a batch.
-    pub(in super::super) rows: usize,
+    pub(in crate::read) rows: usize,
 }
 
 impl SheetFile {
     /// The rows.
-    pub(in super::super) async fn batches(
+    pub(in crate::read) async fn batches(
         self,
     ) -> DfResult<BoxStream<'static, DfResult<RecordBatch>>> {
         if self.meta.size > MAX_FILE_BYTES {

@@ -6,8 +6,8 @@
 //! are not closed, or values that are longer than any cell's. The guard reads tags only, and is
 //! stricter than the parser: text that both could read differently is refused.
 
-use super::super::quotes::position;
 use super::measure::{Around, Kind, Measure};
+use crate::read::dialect::quotes::position;
 
 /// The most bytes of a tag, or of the text between two.
 const MAX_EVENT_BYTES: u64 = 2 << 20;
@@ -226,8 +226,8 @@ fn local(name: &[u8]) -> &[u8] {
 
 #[cfg(test)]
 mod tests {
-    use super::super::measure::TEXT_BYTES;
     use super::*;
+    use crate::read::sheet::measure::TEXT_BYTES;
 
     /// Returns the bytes that are kept, and checks that it is the same in pieces of every length up
     /// to 3.

@@ -12,11 +12,10 @@ mod columns;
 mod file;
 mod guard;
 mod measure;
-mod place;
 mod value;
 
+pub use super::dialect::place::Place;
 pub use archive::MAX_FILE_BYTES;
 pub use book::{Book, Cells, SHEET_COLUMNS, SHEET_ROWS, cell_name};
 pub(super) use file::SheetFile;
-pub use place::Place;
 pub use value::Value;

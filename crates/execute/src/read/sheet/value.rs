@@ -43,7 +43,9 @@ impl Form {
     }
 
     fn of_code(code: &str) -> Self {
-        let (mut date, mut time, mut characters) = (false, false, code.chars());
+        let mut date = false;
+        let mut time = false;
+        let mut characters = code.chars();
         while let Some(c) = characters.next() {
             match c {
                 '"' => _ = characters.find(|c| *c == '"'),

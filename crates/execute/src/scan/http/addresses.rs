@@ -14,7 +14,7 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use snowmelt_wire::HttpSource;
 use url::Url;
 
-use crate::fault::http::HttpFault;
+use crate::error::fault::http::HttpFault;
 
 /// The addresses at which clouds serve credentials, outside of the link-local ones.
 const METADATA4: [Ipv4Addr; 3] = [
@@ -42,7 +42,8 @@ const LOCALHOST: &str = "localhost";
 
 /// Refuses a URL of a server that is not on the list. `from` says what refers to it.
 pub(super) fn check(url: &Url, sources: &[HttpSource], from: &str) -> Result<(), HttpFault> {
-    let (host, port) = (url.host_str().unwrap_or_default(), url.port_or_known_default());
+    let host = url.host_str().unwrap_or_default();
+    let port = url.port_or_known_default();
     let is_listed = |port| sources.iter().any(|it| it.matches(url.scheme(), host, port));
     let plain = url.username().is_empty() && url.password().is_none();
     match port {
@@ -90,7 +91,8 @@ fn check_found(name: &str, found: &[SocketAddr]) -> Result<(), HttpFault> {
             false => is_inside(address)?,
         };
         if is_refused {
-            let (host, address) = (name.to_owned(), address.to_string());
+            let host = name.to_owned();
+            let address = address.to_string();
             return Err(HttpFault::Inside { host, address });
         }
     }
@@ -222,7 +224,8 @@ mod tests {
 
     #[test]
     fn an_own_address_is_one_that_is_reached_from_itself() {
-        let (own, other) = (IpAddr::from([192, 0, 2, 7]), IpAddr::from([192, 0, 2, 8]));
+        let own = IpAddr::from([192, 0, 2, 7]);
+        let other = IpAddr::from([192, 0, 2, 8]);
         assert_eq!(is_own(own, Ok(own)), Ok(true));
         assert_eq!(is_own(other, Ok(own)), Ok(false));
         for (kind, expected) in [

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::request::fault;
 use super::version::{Version, length};
-use crate::fault::http::HttpFault;
+use crate::error::fault::http::HttpFault;
 
 /// The most bytes of all files of a server that sends no ranges: they are kept in memory.
 pub(super) const MAX_WHOLE_BYTES: u64 = 64 << 20;
@@ -171,7 +171,9 @@ async fn body(
     timeout: Duration,
     mut take: impl FnMut(u64) -> bool,
 ) -> Result<Option<Bytes>, HttpFault> {
-    let (mut chunks, mut bytes, begin) = (pin!(chunks), BytesMut::new(), Instant::now());
+    let mut chunks = pin!(chunks);
+    let mut bytes = BytesMut::new();
+    let begin = Instant::now();
     loop {
         let millis = bytes.len() as u64 * 1000 / MIN_BYTES_PER_SECOND;
         let end = begin + timeout + Duration::from_millis(millis);

@@ -10,7 +10,7 @@ use snowmelt_wire::HttpSource;
 use url::Url;
 
 use super::addresses;
-use crate::fault::http::HttpFault;
+use crate::error::fault::http::HttpFault;
 
 /// How often a server may refer to another address.
 const MAX_REDIRECTS: usize = 5;
@@ -56,7 +56,8 @@ impl Requests {
             let value = HeaderValue::from_str(value);
             sent.insert(name, value.map_err(|error| HttpFault::Answer(error.to_string()))?);
         }
-        let (mut url, mut from) = (url.clone(), String::new());
+        let mut url = url.clone();
+        let mut from = String::new();
         for _ in 0..=MAX_REDIRECTS {
             addresses::check(&url, &self.sources, &from)?;
             let request = self.client.request(method.clone(), url.clone()).headers(sent.clone());

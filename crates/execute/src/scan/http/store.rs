@@ -25,7 +25,7 @@ use url::Url;
 use super::answer::{self, Kept, check_encoding, check_status};
 use super::request::Requests;
 use super::version::{Version, length, url_path};
-use crate::fault::http::HttpFault;
+use crate::error::fault::http::HttpFault;
 
 /// How often a request is repeated whose answer was not whole, and the first pause before.
 const MAX_RETRIES: u32 = 4;
@@ -188,7 +188,9 @@ impl HttpStore {
         expected: Version,
     ) -> BoxStream<'static, Result<Bytes>> {
         let steps = stream::try_unfold(range.start, move |start| {
-            let (store, path, expected) = (self.clone(), path.clone(), expected.clone());
+            let store = self.clone();
+            let path = path.clone();
+            let expected = expected.clone();
             let end = range.end;
             async move {
                 if start >= end {
@@ -207,7 +209,8 @@ impl HttpStore {
         let parsed =
             version.modified.as_deref().and_then(|it| DateTime::parse_from_rfc2822(it).ok());
         // Footers are kept for a tag only: a file may be written twice in a second.
-        let (text, has_tag) = (version.text(), version.tag.is_some());
+        let text = version.text();
+        let has_tag = version.tag.is_some();
         ObjectMeta {
             location: path.clone(),
             last_modified: parsed

@@ -31,7 +31,8 @@ impl Version {
 
     /// The text of a version.
     pub(super) fn text(&self) -> String {
-        let (tag, modified) = (self.tag.as_deref(), self.modified.as_deref());
+        let tag = self.tag.as_deref();
+        let modified = self.modified.as_deref();
         format!("{}\n{}\n{}", self.size, tag.unwrap_or_default(), modified.unwrap_or_default())
     }
 

@@ -131,7 +131,8 @@ fn filter(condition: Condition) -> Option<JoinFilter> {
         Arc::new(BinaryExpr::new(left, operator, right)) as Arc<dyn PhysicalExpr>
     };
     let less = |left, right| binary(column(left), Operator::Lt, column(right));
-    let (left, right) = (JoinSide::Left, JoinSide::Right);
+    let left = JoinSide::Left;
+    let right = JoinSide::Right;
     let (expression, sides) = match condition {
         Condition::None => return None,
         Condition::Less => (less(0, 1), vec![left, right]),

@@ -1,0 +1,227 @@
+//! Finds the ends of CSV records without decoding them.
+//!
+//! A line break inside quotation marks does not end a record. The rules are the decoder's: a mark
+//! opens a quotation only at the beginning of a value, and two marks inside are one. In a dialect
+//! with escapes, a mark behind an escape does not end the quotation either.
+
+use crate::read::Dialect;
+
+/// The state of a CSV text behind the bytes that were scanned.
+#[derive(Clone, Debug)]
+pub struct Quotes {
+    delimiter: u8,
+    quote: Option<u8>,
+    escape: Option<u8>,
+    state: State,
+    /// The byte before the next one, inside a quotation.
+    before: u8,
+    is_escaped: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// At the beginning of a value.
+    Start,
+    /// Inside a value without quotation marks.
+    Plain,
+    /// Inside quotation marks.
+    Quoted,
+    /// Behind an escape inside quotation marks.
+    Escaped,
+    /// Behind a mark that ends the quotation, unless another one follows.
+    Mark,
+}
+
+impl Quotes {
+    /// Creates the state at the beginning of a record.
+    pub fn new(dialect: &Dialect) -> Self {
+        let Dialect { delimiter, quote, escape, .. } = *dialect;
+        Self { delimiter, quote, escape, state: State::Start, before: 0, is_escaped: false }
+    }
+
+    /// True if the text ends inside a quotation.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.state, State::Quoted | State::Escaped)
+    }
+
+    /// True if a value goes on behind a mark with a backslash before it, although the dialect has no
+    /// escapes. Nothing behind it was scanned.
+    pub fn is_escaped(&self) -> bool {
+        self.is_escaped
+    }
+
+    /// Scans the next bytes. Gives the index after the last line break among them that ends a
+    /// record.
+    pub fn scan(&mut self, bytes: &[u8]) -> Option<usize> {
+        let mut at = 0;
+        let mut last = None;
+        while at < bytes.len() && !self.is_escaped {
+            let rest = &bytes[at..];
+            match self.state {
+                State::Quoted => match self.special(rest) {
+                    None => {
+                        self.before = rest[rest.len() - 1];
+                        return last;
+                    }
+                    Some(found) => {
+                        let mark = Some(rest[found]) == self.quote;
+                        self.state = if mark { State::Mark } else { State::Escaped };
+                        self.before = found.checked_sub(1).map_or(self.before, |it| rest[it]);
+                        at += found + 1;
+                    }
+                },
+                State::Escaped => {
+                    self.state = State::Quoted;
+                    at += 1;
+                }
+                State::Mark => {
+                    if rest[0] == b'\n' {
+                        last = Some(at + 1);
+                    }
+                    self.behind_mark(rest[0]);
+                    at += 1;
+                }
+                State::Start | State::Plain => {
+                    let plain = self.quote.and_then(|quote| position(rest, quote));
+                    let plain = plain.unwrap_or(rest.len());
+                    if let Some(end) = rest[..plain].iter().rposition(|byte| *byte == b'\n') {
+                        last = Some(at + end + 1);
+                    }
+                    at += plain;
+                    if let Some(before) = rest[..plain].last() {
+                        let start = self.separates(*before);
+                        self.state = if start { State::Start } else { State::Plain };
+                    }
+                    if plain < rest.len() {
+                        let opens = self.state == State::Start;
+                        self.state = if opens { State::Quoted } else { State::Plain };
+                        self.before = rest[plain];
+                        at += 1;
+                    }
+                }
+            }
+        }
+        last
+    }
+
+    /// The next mark or escape inside a quotation.
+    fn special(&self, bytes: &[u8]) -> Option<usize> {
+        let quote = self.quote?;
+        match self.escape {
+            None => position(bytes, quote),
+            Some(escape) => bytes.iter().position(|byte| *byte == quote || *byte == escape),
+        }
+    }
+
+    fn behind_mark(&mut self, byte: u8) {
+        self.state = match byte {
+            mark if Some(mark) == self.quote => State::Quoted,
+            byte if self.separates(byte) => State::Start,
+            _ => State::Plain,
+        };
+        self.is_escaped =
+            self.state == State::Plain && self.escape.is_none() && self.before == b'\\';
+        self.before = byte;
+    }
+
+    /// The index after the first line break that ends a record of a text. All of the text if there
+    /// is none.
+    pub(crate) fn first_record(&self, bytes: &[u8]) -> usize {
+        let state = State::Start;
+        let is_escaped = false;
+        let mut quotes = Self { state, is_escaped, ..self.clone() };
+        let mut at = 0;
+        while let Some(end) = position(&bytes[at..], b'\n') {
+            let line = &bytes[at..=at + end];
+            at += line.len();
+            if quotes.scan(line).is_some() || quotes.is_escaped {
+                return at;
+            }
+        }
+        bytes.len()
+    }
+
+    fn separates(&self, byte: u8) -> bool {
+        byte == self.delimiter || byte == b'\n' || byte == b'\r'
+    }
+}
+
+/// Returns the index of the first byte that is `wanted`.
+pub(crate) fn position(bytes: &[u8], wanted: u8) -> Option<usize> {
+    // Most bytes are skipped by `contains`, which is vectorised.
+    const STEP: usize = 4096;
+    let steps = bytes.chunks(STEP).enumerate();
+    let mut found = steps.filter(|(_, step)| step.contains(&wanted));
+    let (index, step) = found.next()?;
+    step.iter().position(|byte| *byte == wanted).map(|at| index * STEP + at)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use snowmelt_files::Format;
+
+    use super::*;
+
+    fn quotes() -> Quotes {
+        Quotes::new(&Dialect::of(Format::Csv))
+    }
+
+    fn last(text: &str) -> (Option<usize>, bool) {
+        let mut quotes = quotes();
+        let last = quotes.scan(text.as_bytes());
+        (last, quotes.is_open())
+    }
+
+    #[test]
+    fn line_breaks_in_quotations_end_no_record() {
+        for (text, expected) in [
+            ("a,b\nc", (Some(4), false)),
+            ("a,\"b\nc", (None, true)),
+            ("a,\"b\nc\"\nd", (Some(8), false)),
+            ("a,\"b\"\"\nc\"\n", (Some(10), false)),
+            ("a,5\" b\nc\n", (Some(9), false)),
+            ("\"\"\n\"x", (Some(3), true)),
+            ("\"a\"b\"\nc", (Some(6), false)),
+            ("", (None, false)),
+        ] {
+            assert_eq!(last(text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn escapes_are_known_or_found() {
+        let escape = Some(b'\\');
+        let known = Dialect { escape, ..Dialect::of(Format::Csv) };
+        for (text, end, is_escaped) in [
+            ("1,\"a \\\"b\\\"\n\",2\n3\n", 17, Some(None)),
+            ("1\n\"a \\\" b\"\n", 11, Some(Some(2))),
+            ("\"C:\\\",2\n", 8, None),
+        ] {
+            let mut plain = quotes();
+            let found = plain.scan(text.as_bytes());
+            assert_eq!(plain.is_escaped().then_some(found), is_escaped, "{text}");
+            let mut escaped = Quotes::new(&known);
+            let found = escaped.scan(text.as_bytes());
+            assert!(!escaped.is_escaped());
+            assert_eq!(found, is_escaped.map(|_| end), "{text}");
+        }
+        let none = Dialect { quote: None, ..Dialect::of(Format::Csv) };
+        assert_eq!(Quotes::new(&none).scan(b"\"a\nb"), Some(3));
+    }
+
+    proptest! {
+        #[test]
+        fn the_result_does_not_depend_on_the_chunks(
+            text in "[a,\"\n\r\\\\]{0,40}",
+            at in 0usize..40,
+        ) {
+            let whole = last(&text);
+            let at = at.min(text.len());
+            let mut quotes = quotes();
+            let first = quotes.scan(&text.as_bytes()[..at]);
+            let second = quotes.scan(&text.as_bytes()[at..]).map(|end| end + at);
+            prop_assert_eq!((second.or(first), quotes.is_open()), whole);
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The plan of a group in another order.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use arrow::datatypes::Schema;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{JoinSide, JoinType};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::{PhysicalExpr, conjunction};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter};
+use datafusion::physical_plan::joins::{HashJoinExecBuilder, JoinOn};
+use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
+
+use super::group::{At, Group, Order};
+
+/// The plan of joined relations, with its columns as columns of the relations.
+struct Part {
+    plan: Arc<dyn ExecutionPlan>,
+    columns: Vec<At>,
+}
+
+impl Part {
+    fn position(&self, at: At) -> Option<usize> {
+        self.columns.iter().position(|column| *column == at)
+    }
+}
+
+/// The joins of a group in some order, with the output of `before`.
+pub(super) fn plan(
+    group: &Group,
+    order: &Order,
+    before: &Arc<dyn ExecutionPlan>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let needed: BTreeSet<At> = group.output.iter().copied().collect();
+    let part = part(group, order, &needed)?;
+    let schema = before.schema();
+    let columns = group.output.iter().zip(schema.fields()).map(|(at, field)| {
+        let position = part.position(*at).ok_or_else(missing)?;
+        let column = Column::new(part.plan.schema().field(position).name(), position);
+        Ok(ProjectionExpr { expr: Arc::new(column), alias: field.name().clone() })
+    });
+    let columns = columns.collect::<Result<Vec<_>>>()?;
+    Ok(Arc::new(ProjectionExec::try_new(columns, part.plan)?))
+}
+
+/// The joins of a part of the order, which gives at least the columns that are needed.
+fn part(group: &Group, order: &Order, needed: &BTreeSet<At>) -> Result<Part> {
+    let (left, right) = match order {
+        Order::Join(left, right) => (left, right),
+        Order::Relation(relation) => {
+            let plan = Arc::clone(&group.relations[*relation]);
+            let count = plan.schema().fields().len();
+            let columns = (0..count).map(|column| At { relation: *relation, column }).collect();
+            return Ok(Part { plan, columns });
+        }
+    };
+    let sets = (relations(left), relations(right));
+    let keys = keys(group, sets);
+    let conditions: Vec<_> = group
+        .conditions
+        .iter()
+        .filter(|condition| {
+            let used = condition.relations();
+            let within = |set| used & set == used;
+            within(sets.0 | sets.1) && !(within(sets.0) || within(sets.1))
+        })
+        .collect();
+    let mut below = needed.clone();
+    below.extend(keys.iter().flat_map(|(one, other)| [*one, *other]));
+    below.extend(conditions.iter().flat_map(|condition| condition.columns.iter().copied()));
+    let left = part(group, left, &below)?;
+    let right = part(group, right, &below)?;
+    let conditions = conditions.iter().map(|it| (&it.expr, it.columns.as_slice()));
+    let filter = filter(conditions, &left, &right)?;
+    let on = keys.iter().map(|(one, other)| Ok((column(&left, *one)?, column(&right, *other)?)));
+    let on = on.collect::<Result<_>>()?;
+    join(left, right, on, filter, needed)
+}
+
+fn join(
+    left: Part,
+    right: Part,
+    on: JoinOn,
+    filter: Option<JoinFilter>,
+    needed: &BTreeSet<At>,
+) -> Result<Part> {
+    let all: Vec<At> = left.columns.iter().chain(&right.columns).copied().collect();
+    let kept: Vec<usize> = (0..all.len()).filter(|index| needed.contains(&all[*index])).collect();
+    let columns: Vec<At> = kept.iter().map(|index| all[*index]).collect();
+    let projection = (kept.len() < all.len()).then_some(kept);
+    let plan = HashJoinExecBuilder::new(left.plan, right.plan, on, JoinType::Inner)
+        .with_filter(filter)
+        .with_projection(projection)
+        .build_exec()?;
+    Ok(Part { plan, columns })
+}
+
+fn relations(order: &Order) -> u64 {
+    match order {
+        Order::Relation(relation) => 1 << relation,
+        Order::Join(left, right) => relations(left) | relations(right),
+    }
+}
+
+/// Returns a pair of columns, one of each side, for each class of equal columns that both sides
+/// have columns of.
+fn keys(group: &Group, (left, right): (u64, u64)) -> Vec<(At, At)> {
+    let within =
+        |class: &[At], set: u64| class.iter().find(|at| (1_u64 << at.relation) & set != 0).copied();
+    let classes = group.classes.iter();
+    classes.filter_map(|class| Some((within(class, left)?, within(class, right)?))).collect()
+}
+
+fn column(part: &Part, at: At) -> Result<Arc<dyn PhysicalExpr>> {
+    let position = part.position(at).ok_or_else(missing)?;
+    Ok(Arc::new(Column::new(part.plan.schema().field(position).name(), position)))
+}
+
+/// The conditions as the filter of a join.
+fn filter<'c>(
+    conditions: impl Iterator<Item = (&'c Arc<dyn PhysicalExpr>, &'c [At])>,
+    left: &Part,
+    right: &Part,
+) -> Result<Option<JoinFilter>> {
+    let mut places = Vec::new();
+    let mut fields = Vec::new();
+    let mut parts = Vec::new();
+    for (expr, columns) in conditions {
+        let start = places.len();
+        for at in columns {
+            let (side, part) = match left.position(*at) {
+                Some(_) => (JoinSide::Left, left),
+                None => (JoinSide::Right, right),
+            };
+            let index = part.position(*at).ok_or_else(missing)?;
+            places.push(ColumnIndex { index, side });
+            fields.push(part.plan.schema().field(index).clone());
+        }
+        parts.push(shifted(expr, start)?);
+    }
+    let schema = Arc::new(Schema::new(fields));
+    Ok((!parts.is_empty()).then(|| JoinFilter::new(conjunction(parts), places, schema)))
+}
+
+/// An expression whose columns begin at `start`.
+fn shifted(expr: &Arc<dyn PhysicalExpr>, start: usize) -> Result<Arc<dyn PhysicalExpr>> {
+    let shifted = Arc::clone(expr).transform_up(|part| {
+        let Some(column) = part.downcast_ref::<Column>() else { return Ok(Transformed::no(part)) };
+        let column = Column::new(column.name(), column.index() + start);
+        Ok(Transformed::yes(Arc::new(column) as Arc<dyn PhysicalExpr>))
+    });
+    shifted.data()
+}
+
+fn missing() -> DataFusionError {
+    DataFusionError::Internal("a column of a join is missing in its inputs".to_owned())
+}

@@ -1,0 +1,138 @@
+//! Functions and clauses of DuckDB and PostgreSQL that the planner lacks, written with those that it
+//! has.
+//!
+//! A function that exists under its name, such as one of the user, is never replaced. What cannot be
+//! written so with the same answer is left as it is, and is then refused as an unknown function.
+
+mod aggregates;
+mod clauses;
+mod functions;
+mod hints;
+mod intervals;
+mod lists;
+mod patterns;
+mod rows;
+mod templates;
+mod times;
+mod types;
+
+use std::convert::Infallible;
+use std::ops::ControlFlow;
+
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast::{
+    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectNamePart, Query, Select,
+    TableFactor, VisitMut, VisitorMut,
+};
+
+use super::meaning::text;
+pub(crate) use clauses::refused as refused_clause;
+pub(crate) use functions::known;
+pub(crate) use hints::{of_unknown_function, of_wrong_text};
+
+/// Whether there is a function of this name.
+pub(crate) type Exists<'a> = &'a dyn Fn(&str) -> bool;
+
+/// Writes a statement with functions and clauses that the planner has.
+pub(crate) fn write(statement: &mut Statement, exists: Exists<'_>) {
+    if let Statement::Statement(statement) = statement {
+        _ = VisitMut::visit(statement.as_mut(), &mut Writing { exists });
+    }
+}
+
+struct Writing<'a> {
+    exists: Exists<'a>,
+}
+
+impl VisitorMut for Writing<'_> {
+    type Break = Infallible;
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Infallible> {
+        clauses::write(query);
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Infallible> {
+        rows::write_conditions(select);
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<Infallible> {
+        clauses::write_lists(table);
+        ControlFlow::Continue(())
+    }
+
+    /// Replaces an expression, after its arguments.
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Infallible> {
+        clauses::write_parts(expr);
+        if let Some(written) = rows::written(expr) {
+            *expr = written;
+        }
+        if let Expr::Function(function) = expr
+            && let Some(name) = plain_name(function)
+            && let Some(each) = lists::quantiles(&name, function)
+        {
+            *expr = each;
+        }
+        if let Expr::Function(function) = expr
+            && let Some(name) = plain_name(function)
+        {
+            match (self.exists)(&name) && !lacks_argument(&name, function) {
+                true => templates::translate(&name, function),
+                false => {
+                    if let Some(written) = of_call(&name, function) {
+                        *expr = written;
+                    }
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// The name of a function in small letters.
+fn plain_name(function: &Function) -> Option<String> {
+    match function.name.0.as_slice() {
+        [ObjectNamePart::Identifier(name)] => Some(name.value.to_lowercase()),
+        _ => None,
+    }
+}
+
+/// Calls with one argument of functions that take more: `age(x)` is `age(current_date, x)`,
+/// `list_first(l)` needs no condition, and `list_sort(l)` has nulls last, as ORDER BY.
+fn lacks_argument(name: &str, function: &Function) -> bool {
+    matches!(name, "age" | "list_first" | "array_first" | "list_sort" | "array_sort")
+        && arguments(function).is_some_and(|args| args.len() == 1)
+}
+
+fn of_call(name: &str, function: &Function) -> Option<Expr> {
+    functions::renamed(name, function)
+        .or_else(|| aggregates::written(name, function))
+        .or_else(|| lists::written(name, function))
+        .or_else(|| functions::written(name, &arguments(function)?))
+        .or_else(|| times::written(name, &arguments(function)?))
+}
+
+/// The arguments of a plain call: without DISTINCT, FILTER, OVER or ORDER BY.
+fn arguments(function: &Function) -> Option<Vec<Expr>> {
+    let is_plain = function.filter.is_none()
+        && function.over.is_none()
+        && function.null_treatment.is_none()
+        && function.within_group.is_empty();
+    match &function.args {
+        FunctionArguments::List(list)
+            if is_plain && list.clauses.is_empty() && list.duplicate_treatment.is_none() =>
+        {
+            by_place(&list.args)
+        }
+        _ => None,
+    }
+}
+
+fn by_place(args: &[FunctionArg]) -> Option<Vec<Expr>> {
+    let value = |arg: &FunctionArg| match arg {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),
+        _ => None,
+    };
+    args.iter().map(value).collect()
+}

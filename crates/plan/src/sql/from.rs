@@ -1,0 +1,102 @@
+//! Tables in FROM in the form that the planner knows.
+//!
+//! `FROM t` is `FROM t SELECT *`, as in DuckDB: the planner would select no column. `LATERAL unnest(l)`
+//! is UNNEST, which may refer to other tables anyway, and so is `generate_series(1, t.n)`: as a table,
+//! the planner has it of constants only.
+
+use std::convert::Infallible;
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    Expr, FunctionArg, FunctionArgExpr, Query, Select, SelectFlavor, SelectItem, TableAlias,
+    TableAliasColumnDef, TableFactor, TableFunctionArgs, TableWithJoins, Visit, VisitMut, Visitor,
+    VisitorMut,
+};
+
+use super::meaning::call;
+
+/// Functions that give a list, and rows where they are called in FROM.
+const SERIES: [&str; 2] = ["generate_series", "range"];
+
+/// Writes the tables of a query.
+pub(crate) fn write(query: &mut Query) {
+    _ = VisitMut::visit(query, &mut Tables);
+}
+
+struct Tables;
+
+impl VisitorMut for Tables {
+    type Break = Infallible;
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Infallible> {
+        let joined = |from: &mut TableWithJoins| {
+            unnest(&mut from.relation);
+            from.joins.iter_mut().for_each(|join| unnest(&mut join.relation));
+        };
+        select.from.iter_mut().for_each(joined);
+        if select.flavor == SelectFlavor::FromFirstNoSelect {
+            select.flavor = SelectFlavor::Standard;
+            select.projection = vec![SelectItem::Wildcard(Default::default())];
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn unnest(table: &mut TableFactor) {
+    let (name, args, alias, with_ordinality) = match table {
+        TableFactor::Function { lateral: true, name, args, with_ordinality, alias } => {
+            (name, args, alias, *with_ordinality)
+        }
+        TableFactor::Table {
+            name,
+            args: Some(TableFunctionArgs { args, settings: None }),
+            with_ordinality,
+            alias,
+            ..
+        } => (name, args, alias, *with_ordinality),
+        _ => return,
+    };
+    let name = name.to_string().to_lowercase();
+    let value = |argument: &FunctionArg| match argument {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) => Some(value.clone()),
+        _ => None,
+    };
+    let Some(args) = args.iter().map(value).collect::<Option<Vec<Expr>>>() else { return };
+    let is_series = SERIES.contains(&name.as_str());
+    let array_exprs = match name.as_str() {
+        "unnest" => args,
+        name if is_series && args.iter().any(has_column) => vec![call(name, args)],
+        _ => return,
+    };
+    *table = TableFactor::UNNEST {
+        alias: alias.take().map(|alias| if is_series { with_column(alias) } else { alias }),
+        array_exprs,
+        with_offset: false,
+        with_offset_alias: None,
+        with_ordinality,
+    };
+}
+
+/// The only column of a function in FROM has the name of the table.
+fn with_column(mut alias: TableAlias) -> TableAlias {
+    if alias.columns.is_empty() {
+        let name = alias.name.clone();
+        alias.columns.push(TableAliasColumnDef { name, data_type: None });
+    }
+    alias
+}
+
+fn has_column(value: &Expr) -> bool {
+    struct Columns;
+    impl Visitor for Columns {
+        type Break = ();
+
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+            match expr {
+                Expr::Identifier(_) | Expr::CompoundIdentifier(_) => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            }
+        }
+    }
+    Visit::visit(value, &mut Columns).is_break()
+}
