@@ -3,7 +3,7 @@
     python bench/costs.py data/tpch/sf1 --workers 2 --operators
 
 Run it on a quiet machine: seconds depend on what else runs. `--operators` also prints processor
-nanoseconds for each row of input, by operator: the constants of `crates/query/src/cost/work.rs`.
+nanoseconds for each row of input, by operator: the constants of `crates/plan/src/cost/work.rs`.
 """
 
 import argparse

@@ -69,7 +69,8 @@ async fn measure(options: &Options, sql: &str) -> Result<Report> {
     let tables: BTreeMap<_, _> = options.tables.iter().cloned().collect();
     let mut report = Report { rows: 0, wall_ms: vec![], cpu_ms: vec![] };
     for run in 1..=options.repeat {
-        let (wall, cpu) = (Instant::now(), cpu_time()?);
+        let wall = Instant::now();
+        let cpu = cpu_time()?;
         let (schema, batches) = answer(&tables, sql, options.partitions).await?;
         report.wall_ms.push(milliseconds(wall.elapsed()));
         report.cpu_ms.push(milliseconds(cpu_time()? - cpu));

@@ -58,7 +58,8 @@ pub fn table(data: &[u8]) {
 pub fn layer(data: &[u8]) {
     let Some((&split, archives)) = data.split_first() else { return };
     let (lower, upper) = archives.split_at(archives.len().min(usize::from(split) * 512));
-    let (mut tree, mut devices) = (Tree::default(), Vec::new());
+    let mut tree = Tree::default();
+    let mut devices = Vec::new();
     for archive in [lower, upper] {
         let writer = BlobWriter::new(std::io::sink(), Path::new("nowhere"), BlockSize::MIN);
         let Ok((layer, _)) = read_layer(&*repaired(archive), LIMITS, writer) else { return };
@@ -147,7 +148,8 @@ pub fn archive(data: &[u8]) {
 
 /// The archive with corrected checksums in its headers, which fuzzing does not guess.
 fn repaired(archive: &[u8]) -> Vec<u8> {
-    let (mut bytes, mut at) = (archive.to_vec(), 0);
+    let mut bytes = archive.to_vec();
+    let mut at = 0;
     while let Some(header) = bytes.get_mut(at..at + 512) {
         if header.iter().all(|byte| *byte == 0) {
             break;

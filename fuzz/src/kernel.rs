@@ -50,7 +50,8 @@ impl Request<'_> {
             &self.node.to_ne_bytes(),
             &[0; 16],
         ];
-        let (room, name) = (self.room.to_ne_bytes(), [self.name, &[0]].concat());
+        let room = self.room.to_ne_bytes();
+        let name = [self.name, &[0]].concat();
         let body = match self.opcode {
             LOOKUP => name,
             XATTR | XATTRS => [&room[..], &[0; 4], &name].concat(),
@@ -120,8 +121,10 @@ impl Kernel {
 
     /// The names of a folder from an offset on, as many as fit into the buffer.
     fn list(&self, request: Request<'_>) -> Option<Vec<Listed>> {
-        let (reply, mut at) = (self.send(request)?, request.offset);
-        let (mut rest, mut listed) = (&reply[..], Vec::new());
+        let reply = self.send(request)?;
+        let mut at = request.offset;
+        let mut rest = &reply[..];
+        let mut listed = Vec::new();
         while !rest.is_empty() {
             let one = take(&mut rest, request.opcode == LIST_PLUS);
             assert!(one.next > at, "offsets in a listing increase");

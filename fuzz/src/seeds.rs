@@ -52,7 +52,9 @@ pub fn write_all() -> Result<()> {
     write("layer", "two", &both);
     write("layer", "one", &[&[0], &upper[..]].concat());
 
-    let (mut tree, mut layers, mut blobs) = (Tree::default(), Vec::new(), Vec::new());
+    let mut tree = Tree::default();
+    let mut layers = Vec::new();
+    let mut blobs = Vec::new();
     for archive in [&lower, &upper] {
         let writer = BlobWriter::new(Vec::new(), Path::new("memory"), BlockSize::MIN);
         let (layer, blob) = read_layer(&archive[..], Limits::default(), writer)?;

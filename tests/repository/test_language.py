@@ -49,3 +49,13 @@ def test_docs_name_their_subject_first(checkout: Path) -> None:
 )
 def test_a_doc_that_leans_on_its_neighbour_is_found(text: str, lines: list[int]) -> None:
     assert leaning(text) == lines
+
+
+PAIR = re.compile(r"^ *let \([a-z_0-9, ]+\) = \(.*\);$", re.MULTILINE)
+
+
+def test_a_let_binds_one_value(checkout: Path) -> None:
+    """`let (a, b) = (x, y);` saves a line and hides which value is whose."""
+    files = (file for top in ("crates", "bench") for file in (checkout / top).rglob("*.rs"))
+    found = [f"{file}: {pair.strip()}" for file in files for pair in PAIR.findall(file.read_text())]
+    assert not found

@@ -72,7 +72,8 @@ impl Host {
         )?;
         let text = fs::read_to_string(&options.file).context("cannot read the handler's file")?;
         let code = SourceCode::Source { file: "handler.py".to_owned(), text };
-        let (packages, imports) = (options.packages.clone(), options.imports.clone());
+        let packages = options.packages.clone();
+        let imports = options.imports.clone();
         Ok(Self { node, spawner_pid, code, packages, imports })
     }
 

@@ -127,7 +127,9 @@ pub async fn burst(host: &Host, count: usize) -> Result<()> {
     let mut calls = JoinSet::new();
     let start = Arc::new(Barrier::new(count + 1));
     for _ in 0..count {
-        let (host, unit, start) = (host.clone(), unit.clone(), Arc::clone(&start));
+        let host = host.clone();
+        let unit = unit.clone();
+        let start = Arc::clone(&start);
         calls.spawn(async move {
             start.wait().await;
             let (lease, timed) = host.one(&unit, Duration::ZERO).await?;

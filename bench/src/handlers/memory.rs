@@ -103,7 +103,8 @@ struct Tree {
 }
 
 fn tree(root: u32) -> Result<Tree> {
-    let (mut found, mut left) = (Tree::default(), vec![root.to_string()]);
+    let mut found = Tree::default();
+    let mut left = vec![root.to_string()];
     while let Some(pid) = left.pop() {
         // What has ended since holds nothing.
         let Ok(rollup) = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")) else { continue };

@@ -68,7 +68,8 @@ pub fn run(options: &Options) -> Result<()> {
         let spawner_pid = process.pid();
         let host = Host::open(options, process.attach()?, spawner_pid)?;
         let node = host.node.clone();
-        let (level, count) = (options.level, options.count);
+        let level = options.level;
+        let count = options.count;
         // A task, as each request is one in the gateway: who is waited for by the main thread is
         // woken twice.
         let measured = tokio::spawn(async move { measure(level, count, &host).await }).await;

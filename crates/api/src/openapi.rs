@@ -34,7 +34,8 @@ const BYTES: &str = "application/octet-stream";
 
 /// Returns the document for a platform of this version.
 pub fn document(version: &str) -> OpenApi {
-    let (mut paths, mut schemas) = (Paths::default(), BTreeMap::new());
+    let mut paths = Paths::default();
+    let mut schemas = BTreeMap::new();
     let routes = [platform(), queries(), udfs(), functions(), calls(), bursts(), images()];
     for route in routes.into_iter().flatten() {
         let item = PathItem::new(route.method, route.operation);

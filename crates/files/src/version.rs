@@ -6,7 +6,8 @@ use std::os::unix::fs::MetadataExt;
 /// Returns the version of a local file: a text that changes when the file is replaced or written
 /// to.
 pub fn version(metadata: &Metadata) -> String {
-    let (inode, size) = (metadata.ino(), metadata.size());
+    let inode = metadata.ino();
+    let size = metadata.size();
     format!("{inode:x}-{}.{}-{size:x}", metadata.mtime(), metadata.mtime_nsec())
 }
 

@@ -110,7 +110,8 @@ mod tests {
     fn keeps_named_and_mounted_images_and_removes_the_rest() {
         let folder = tempfile::tempdir().unwrap();
         let layout = Layout::create(folder.path()).unwrap();
-        let (one, two) = (converted(&layout, "one"), converted(&layout, "two"));
+        let one = converted(&layout, "one");
+        let two = converted(&layout, "two");
         layout.tag("one", &one).unwrap();
         let held = layout.pin(&two.digest).unwrap();
         fs::write(layout.private("tmp/left"), "half").unwrap();
@@ -136,7 +137,8 @@ mod tests {
 
     #[test]
     fn keeps_a_converted_image_until_it_can_be_named() {
-        let (folder, origin) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let folder = tempfile::tempdir().unwrap();
+        let origin = tempfile::tempdir().unwrap();
         fs::write(origin.path().join("file"), "text").unwrap();
         let layout = Layout::create(folder.path()).unwrap();
         let origin = FolderOrigin::open(origin.path()).unwrap();
@@ -157,7 +159,8 @@ mod tests {
 
     #[test]
     fn removes_source_records_with_their_layers() {
-        let (folder, code) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let folder = tempfile::tempdir().unwrap();
+        let code = tempfile::tempdir().unwrap();
         fs::write(code.path().join("main.py"), "print(1)").unwrap();
         std::thread::sleep(std::time::Duration::from_millis(50));
         let layout = Layout::create(folder.path()).unwrap();
@@ -185,7 +188,9 @@ mod tests {
         });
         std::thread::scope(|scope| {
             let converter = |(name, origin): &'_ (&'static str, tempfile::TempDir)| {
-                let (layout, name, path) = (&layout, *name, origin.path().to_owned());
+                let layout = &layout;
+                let name = *name;
+                let path = origin.path().to_owned();
                 scope.spawn(move || {
                     for _ in 0..25 {
                         let origin = FolderOrigin::open(&path).unwrap();

@@ -163,9 +163,11 @@ impl Walk<'_> {
     /// Entries that two folders have in common; entries of one folder only are reported.
     fn below(&mut self, path: &[u8], a: NodeId, b: NodeId) -> Vec<Both> {
         let [first, second] = &self.trees;
-        let (ours, theirs) = (&first.node(a).children, &second.node(b).children);
+        let ours = &first.node(a).children;
+        let theirs = &second.node(b).children;
         let below = |name: &[u8]| [path, b"/", name].concat();
-        let (mut both, mut alone) = (Vec::new(), Vec::new());
+        let mut both = Vec::new();
+        let mut alone = Vec::new();
         for (name, id) in ours {
             match theirs.get(name) {
                 Some(other) => both.push((below(name), *id, *other)),
@@ -179,8 +181,10 @@ impl Walk<'_> {
     }
 
     async fn change(&self, a: NodeId, b: NodeId) -> Result<Option<Change>> {
-        let (one, other) = (self.trees[0].node(a), self.trees[1].node(b));
-        let (ours, theirs) = (&one.attributes, &other.attributes);
+        let one = self.trees[0].node(a);
+        let other = self.trees[1].node(b);
+        let ours = &one.attributes;
+        let theirs = &other.attributes;
         let same_kind = std::mem::discriminant(&one.kind) == std::mem::discriminant(&other.kind);
         let same = (ours.mode, ours.uid, ours.gid) == (theirs.mode, theirs.uid, theirs.gid)
             && ours.xattrs == theirs.xattrs;
@@ -250,8 +254,10 @@ mod tests {
 
     #[tokio::test]
     async fn lists_changed_files_and_counts_equal_ones() {
-        let (store, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let (layout, root) = (Layout::create(store.path()).unwrap(), folder.path());
+        let store = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let layout = Layout::create(store.path()).unwrap();
+        let root = folder.path();
         fs::create_dir_all(root.join("deep/er")).unwrap();
         for name in ["same", "gone", "deep/changed", "deep/mode", "deep/er/same"] {
             fs::write(root.join(name), name).unwrap();

@@ -82,7 +82,9 @@ pub async fn push(
         Ok::<_, Error>((digest.clone(), *size, is_new))
     };
     let mut sending = stream::iter(blobs.iter().map(one)).buffered(CONCURRENT_BLOBS);
-    let (mut sent, mut done, mut bytes) = (Sent::default(), 0, 0);
+    let mut sent = Sent::default();
+    let mut done = 0;
+    let mut bytes = 0;
     loop {
         progress((done + 1).min(blobs.len()), blobs.len(), bytes);
         let Some((digest, size, is_new)) = sending.try_next().await? else { break };
@@ -135,7 +137,8 @@ async fn fetch(
 ) -> Result<()> {
     let mut file = layout.pending()?;
     let path = file.path().to_owned();
-    let (mut hasher, mut at) = (Sha256::new(), 0);
+    let mut hasher = Sha256::new();
+    let mut at = 0;
     while at < size {
         report(at);
         let piece = source.fetch(digest, at..size.min(at + REQUEST_BYTES)).await?;

@@ -45,7 +45,8 @@ pub struct Descriptor {
 impl Descriptor {
     /// Makes a descriptor without annotations.
     pub fn new(media_type: &str, digest: OciDigest, size: u64) -> Self {
-        let (media_type, annotations) = (media_type.to_owned(), BTreeMap::new());
+        let media_type = media_type.to_owned();
+        let annotations = BTreeMap::new();
         Self { media_type, digest, size, artifact_type: None, annotations }
     }
 }

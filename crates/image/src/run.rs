@@ -49,7 +49,8 @@ impl RunConfig {
         let (entrypoint, command) =
             (section.entrypoint.unwrap_or_default(), section.cmd.unwrap_or_default());
         let given = |text: Option<String>| text.filter(|text| !text.is_empty());
-        let (folder, user) = (given(section.working_dir), given(section.user));
+        let folder = given(section.working_dir);
+        let user = given(section.user);
         let mut texts = environment.iter().chain(&entrypoint).chain(&command);
         if texts.any(|text| text.contains('\0'))
             || folder.iter().chain(&user).any(|text| text.contains('\0'))

@@ -92,7 +92,8 @@ impl Verified {
     }
 
     fn damage(&mut self, blob: &BlobSummary, block: Option<usize>, error: &Error) {
-        let (blob, reason) = (blob.digest.clone(), error.to_string());
+        let blob = blob.digest.clone();
+        let reason = error.to_string();
         self.damages.push(Damage { blob, block, reason });
     }
 }

@@ -18,7 +18,8 @@ const PART_FREE: u64 = 20;
 /// [`io::ErrorKind::StorageFull`], as if the disk were full; others if the disk cannot be asked.
 pub fn check_room(folder: &Path, bytes: u64) -> io::Result<()> {
     let disk = statvfs(folder)?;
-    let (free, total) = (disk.f_bavail, disk.f_blocks);
+    let free = disk.f_bavail;
+    let total = disk.f_blocks;
     if has_room(free.saturating_mul(disk.f_frsize), total.saturating_mul(disk.f_frsize), bytes) {
         return Ok(());
     }

@@ -21,7 +21,8 @@ impl Program {
         environment: &[(impl AsRef<str>, impl AsRef<str>)],
     ) -> Result<Self, NulError> {
         let pairs = environment.iter().map(|(name, value)| {
-            let (name, value) = (name.as_ref(), value.as_ref());
+            let name = name.as_ref();
+            let value = value.as_ref();
             format!("{name}={value}")
         });
         Ok(Self {

@@ -156,7 +156,8 @@ mod tests {
 
     #[test]
     fn a_thread_with_its_own_table_has_only_the_kept_descriptor_and_returns_its_own() {
-        let (kept, other) = (File::open("/proc/self/maps").unwrap(), File::open("/proc/self/stat"));
+        let kept = File::open("/proc/self/maps").unwrap();
+        let other = File::open("/proc/self/stat");
         let other = other.unwrap();
         let made = with_own_table(kept.as_fd(), || {
             let open = open();

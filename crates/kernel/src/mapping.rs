@@ -40,9 +40,11 @@ impl Mapping {
         let page = u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(1 << 16);
         let begin = range.start - range.start % page;
         let size = |bytes: u64| usize::try_from(bytes).map_err(io::Error::other);
-        let (mapped, start) = (size(range.end - begin)?, size(range.start - begin)?);
+        let mapped = size(range.end - begin)?;
+        let start = size(range.start - begin)?;
         let offset = libc::off_t::try_from(begin).map_err(io::Error::other)?;
-        let (access, kind) = (libc::PROT_READ, libc::MAP_PRIVATE);
+        let access = libc::PROT_READ;
+        let kind = libc::MAP_PRIVATE;
         let file = file.as_raw_fd();
         // SAFETY: a fresh mapping at an address that the kernel chooses overlaps no other.
         let base = unsafe { libc::mmap(std::ptr::null_mut(), mapped, access, kind, file, offset) };

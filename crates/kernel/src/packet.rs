@@ -121,7 +121,8 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Packet> {
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC;
     let received = recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut ancillary, flags)?;
-    let (mut fds, mut sender) = (Vec::new(), None);
+    let mut fds = Vec::new();
+    let mut sender = None;
     for message in ancillary.drain() {
         match message {
             RecvAncillaryMessage::ScmRights(received) => fds.extend(received),

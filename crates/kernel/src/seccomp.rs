@@ -144,7 +144,8 @@ impl Policy {
             errno: libc::EPERM as u16,
             calls: Calls { names, ..Calls::default() },
         };
-        let (mut plain, mut conditional) = (Vec::new(), Vec::new());
+        let mut plain = Vec::new();
+        let mut conditional = Vec::new();
         let own = self.refuse.iter().filter(|refusal| !wider.refuse.contains(refusal));
         for refusal in own.chain([&rest]) {
             let compile = |calls: &Calls| {

@@ -86,7 +86,8 @@ fn fixed(device: u32, handle: u32, parent: u32, info: u32) -> Vec<u8> {
 /// Uses `R6` for the packet. The result is always 0: the packet goes on.
 fn damage() -> Assembler {
     let mut a = Assembler::new();
-    let (pass, of_hosts) = (a.label(), a.label());
+    let pass = a.label();
+    let of_hosts = a.label();
     a.copy(R6, R1);
     // With the ports, which follow the header.
     read(&mut a, IP_HEADER + 4, pass);

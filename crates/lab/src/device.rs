@@ -85,7 +85,8 @@ pub fn set_blackhole(batch: &mut Batch, address: Ipv4Addr, enabled: bool) {
         true => ("partition a host from another", (RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE)),
         false => ("reconnect a host to another", (RTM_DELROUTE, 0)),
     };
-    let (table, scope) = (RT_TABLE_MAIN, RT_SCOPE_UNIVERSE);
+    let table = RT_TABLE_MAIN;
+    let scope = RT_SCOPE_UNIVERSE;
     let mut fixed = vec![AF_INET, 32, 0, 0, table, RTPROT_STATIC, scope, RTN_BLACKHOLE];
     fixed.extend([0; 4]);
     batch.add(step, kind, &fixed, |a| {

@@ -142,7 +142,8 @@ fn set_plugged(lab: &Lab, machine: &Machine, plugged: bool) -> Result<()> {
 }
 
 fn reshape(lab: &Lab, machine: &Machine, slow: bool) -> Result<()> {
-    let (usual, slowed) = (machine.link, machine.link.slowed());
+    let usual = machine.link;
+    let slowed = machine.link.slowed();
     let (from, to) = if slow { (usual, slowed) } else { (slowed, usual) };
     let mut bridge = lab.bridge()?;
     let mut own = namespace::open(&machine.namespace)?;

@@ -205,7 +205,8 @@ impl Lab {
 
 fn state<T>(machine: Machine, of: T) -> Result<State<T>> {
     let process = process_of(&machine)?;
-    let (pid, runs) = (process.map(|process| process.pid), process.is_some_and(Process::is_alive));
+    let pid = process.map(|process| process.pid);
+    let runs = process.is_some_and(Process::is_alive);
     let faults = fault::of(&machine)?;
     Ok(State { of, pid, runs, faults })
 }

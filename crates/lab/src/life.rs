@@ -69,7 +69,8 @@ impl Lab {
         let _lock = self.lock()?;
         // Another process may have added hosts.
         self.plan = Self::open(&self.roots, self.name())?.plan;
-        let (first, last) = (self.plan.hosts + 1, self.plan.hosts.saturating_add(hosts));
+        let first = self.plan.hosts + 1;
+        let last = self.plan.hosts.saturating_add(hosts);
         check(last)?;
         let added: Vec<Host> = (first..=last).map(|number| self.host(number)).collect();
         let new: Vec<Member> = added.iter().cloned().map(Member::Host).collect();
@@ -97,7 +98,8 @@ fn check(hosts: u32) -> Result<()> {
 
 /// Returns the plan with the paths of the services' programs, which are started again later.
 fn with_programs(mut plan: Plan) -> Result<Plan> {
-    let (registry, store) = (&mut plan.registry, &mut plan.store);
+    let registry = &mut plan.registry;
+    let store = &mut plan.store;
     for (kind, planned) in [(Kind::Registry, registry), (Kind::Store, store)] {
         if let Some(planned) = planned {
             planned.program = service::find(kind, &planned.program)?;

@@ -36,7 +36,8 @@ pub struct Machine {
 impl Machine {
     pub(crate) fn new(folder: &Folder, number: u32, name: String, link: Link) -> Self {
         let own = folder.run.join(&name);
-        let (log, namespace) = (own.join("log"), folder.namespace(&name));
+        let log = own.join("log");
+        let namespace = folder.namespace(&name);
         Self { number, name, log, link, folder: own, namespace }
     }
 

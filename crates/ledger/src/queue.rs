@@ -60,7 +60,9 @@ impl Queue {
     pub fn push(&mut self, ask: Ask, deliver: Deliver) -> u64 {
         self.last += 1;
         self.length += 1;
-        let (number, tenant, line) = (self.last, ask.tenant.clone(), Line::of(ask.use_));
+        let number = self.last;
+        let tenant = ask.tenant.clone();
+        let line = Line::of(ask.use_);
         let lines = self.tenants.entry(tenant).or_default();
         lines.entry(line).or_default().push_back(Waiter { number, ask, deliver });
         number

@@ -26,8 +26,10 @@ pub(crate) struct State {
 
 impl State {
     pub fn new(capacity: Capacity) -> Self {
-        let (reserved, tenants) = (Amount::default(), BTreeMap::new());
-        let (queue, spare) = (Queue::default(), Queue::default());
+        let reserved = Amount::default();
+        let tenants = BTreeMap::new();
+        let queue = Queue::default();
+        let spare = Queue::default();
         Self { capacity, reserved, tenants, queue, spare, refused: 0, waited: 0 }
     }
 

@@ -36,7 +36,8 @@ fn reserved(ledger: &Ledger) -> (u64, u64) {
 #[test]
 fn what_is_dropped_is_given_back() {
     let ledger = Ledger::new(capacity(100, 10));
-    let (one, other) = (ledger.try_reserve(&ask("a", 60)), ledger.try_reserve(&ask("b", 60)));
+    let one = ledger.try_reserve(&ask("a", 60));
+    let other = ledger.try_reserve(&ask("b", 60));
     assert!(one.is_ok());
     let refused = other.unwrap_err();
     assert_eq!(refused.taken.len(), 1);
@@ -265,7 +266,8 @@ fn tenants_that_wait_for_all_share_it_evenly() {
     let mut turns: Vec<_> = (0..20).map(|_| ledger.try_reserve(&ask("a", 5)).unwrap()).collect();
     let waiting =
         |name: &str| -> Vec<_> { (0..50).map(|_| ledger.wait(ask(name, 5)).unwrap()).collect() };
-    let (mut a, mut b) = (waiting("a"), waiting("b"));
+    let mut a = waiting("a");
+    let mut b = waiting("b");
     turns.drain(..10);
     let granted = |all: &mut Vec<Waiting>| {
         all.iter_mut().filter_map(|one| one.now_or_never()).map(Result::unwrap).collect()

@@ -100,7 +100,8 @@ impl JobNetwork {
 
     /// Opens egress to the destinations that the job's policy names.
     fn open_egress(&mut self) -> Result<()> {
-        let (job, shared) = (&self.spec.job, &self.shared);
+        let job = &self.spec.job;
+        let shared = &self.shared;
         for address in self.spec.egress.addresses() {
             // Its packets would be dropped, and the functions would wait in vain.
             if shared
@@ -343,7 +344,9 @@ impl JobNetwork {
     /// [`Error::Step`] when something is left after that time. It cannot reach any other host, and
     /// its VNI is not given to another job as long as it exists.
     pub fn close(self, within: Duration) -> Result<()> {
-        let (shared, vni, job) = (self.shared.clone(), self.spec.vni, self.spec.job.clone());
+        let shared = self.shared.clone();
+        let vni = self.spec.vni;
+        let job = self.spec.job.clone();
         drop(self);
         let deadline = Instant::now() + within;
         while !shared.release_if_gone(vni)? {

@@ -224,7 +224,8 @@ mod tests {
 
     #[test]
     fn the_inner_mtu_leaves_room_for_the_overhead() {
-        let (v4, v6) = ("10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap());
+        let v4 = "10.0.0.1".parse().unwrap();
+        let v6 = "fd00::1".parse().unwrap();
         assert_eq!(inner_mtu(1500, v4), 1450);
         assert_eq!(inner_mtu(1500, v6), 1430);
         assert_eq!(inner_mtu(65_536, v4), 65_485);

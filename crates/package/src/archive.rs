@@ -20,7 +20,8 @@ const MAX_COMMENT: usize = 65_535;
 pub(crate) fn check(content: &[u8], file: &str) -> Result<(), String> {
     let names = names(content).ok_or("it is not a complete zip archive")??;
     let mut parts = file.split('-');
-    let (name, version) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let name = parts.next().unwrap_or_default();
+    let version = parts.next().unwrap_or_default();
     let folder = |path: &str| -> Option<String> {
         let (folder, file) = path.split_once('/')?;
         let found = folder.strip_suffix(".dist-info").filter(|_| file == "METADATA")?;
@@ -49,9 +50,11 @@ fn canonical(text: &str) -> String {
 fn names(content: &[u8]) -> Option<Result<Vec<String>, String>> {
     let end = end(content)?;
     let count = usize::from(u16_at(end, 10)?);
-    let (size, begin) = (u32_at(end, 12)? as usize, u32_at(end, 16)? as usize);
+    let size = u32_at(end, 12)? as usize;
+    let begin = u32_at(end, 16)? as usize;
     let mut directory = content.get(begin..begin.checked_add(size)?)?;
-    let (mut names, mut unpacked) = (Vec::with_capacity(count), 0_u64);
+    let mut names = Vec::with_capacity(count);
+    let mut unpacked = 0_u64;
     for _ in 0..count {
         if directory.get(..4)? != b"PK\x01\x02" {
             return None;

@@ -96,7 +96,8 @@ pub(crate) async fn assemble(
     wheels: Vec<LockedWheel>,
     digest: &Digest,
 ) -> Result<()> {
-    let (workspace, counts) = (shared.store.workspace()?, shared.counts.clone());
+    let workspace = shared.store.workspace()?;
+    let counts = shared.counts.clone();
     let target = shared.store.environment(digest);
     blocking(move || {
         counts.add_bytes(publish(&workspace, &wheels, &target)?);

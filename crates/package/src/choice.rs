@@ -37,7 +37,8 @@ impl Python {
 }
 
 async fn find(wanted: &WantedPython, state: &Path) -> Result<Option<Python>> {
-    let (wanted, state) = (wanted.clone(), state.to_owned());
+    let wanted = wanted.clone();
+    let state = state.to_owned();
     blocking(move || Ok(on_machine(&wanted, &state, &folders(&state)))).await
 }
 

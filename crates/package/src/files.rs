@@ -146,7 +146,8 @@ mod tests {
     #[test]
     fn shared_trees_are_readable_but_not_writable() {
         let folder = tempfile::tempdir().unwrap();
-        let (program, text) = (folder.path().join("program"), folder.path().join("text"));
+        let program = folder.path().join("program");
+        let text = folder.path().join("text");
         fs::write(&program, "").unwrap();
         fs::write(&text, "").unwrap();
         set_mode(&program, 0o4777).unwrap();

@@ -120,7 +120,8 @@ pub(crate) fn copy(folder: &Path, info: &Path, target: &Path) -> Result<()> {
     let kept = lines(&Record::read(info)?);
     for line in &kept {
         let Some(path) = Record::path(line) else { continue };
-        let (from, to) = (folder.join(&path), target.join(&path));
+        let from = folder.join(&path);
+        let to = target.join(&path);
         let parent = to.parent().unwrap_or(target);
         fs::create_dir_all(parent).map_err(Error::io("make the folder", parent))?;
         fs::copy(&from, &to).map_err(|error| not_copied(path, &from, error))?;

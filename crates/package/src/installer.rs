@@ -91,7 +91,8 @@ impl Installer {
         if requirements.is_empty() {
             return Ok(None);
         }
-        let (shared, wanted) = (Arc::clone(&self.shared), requirements.to_vec());
+        let shared = Arc::clone(&self.shared);
+        let wanted = requirements.to_vec();
         blocking(move || Ok(installed::pins(&shared.installed, &wanted))).await
     }
 
@@ -195,7 +196,8 @@ impl Installer {
     /// Frees disk space if the store exceeds its limit. A failure is only logged, because the new
     /// environment exists.
     async fn enforce_limit(&self) {
-        let (installer, max_size) = (self.clone(), self.shared.max_size);
+        let installer = self.clone();
+        let max_size = self.shared.max_size;
         let done = blocking(move || match installer.size() > max_size {
             true => installer.gc(max_size).map(Some),
             false => Ok(None),

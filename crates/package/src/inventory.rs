@@ -83,7 +83,8 @@ fn item(kind: Kind, name: String, folder: PathBuf, lock: PathBuf, bytes: Option<
     let touched = touched(&lock);
     // Without a lock file, the item has not been used since the lock files were removed.
     let used = touched.unwrap_or(SystemTime::UNIX_EPOCH);
-    let (readable, bytes) = (bytes.is_some(), bytes.unwrap_or(0));
+    let readable = bytes.is_some();
+    let bytes = bytes.unwrap_or(0);
     Item { used, kind, name, folder, lock, touched, readable, bytes, wheels: Vec::new() }
 }
 

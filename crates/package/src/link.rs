@@ -168,7 +168,8 @@ fn copy(source: &Path, target: &Path) -> io::Result<()> {
 
 fn is_same(one: &Path, other: &Path) -> Result<bool> {
     let kind = |path: &Path| fs::symlink_metadata(path).map_err(Error::io("read", path));
-    let (first, second) = (kind(one)?, kind(other)?);
+    let first = kind(one)?;
+    let second = kind(other)?;
     if !first.is_file() || !second.is_file() || first.len() != second.len() {
         return Ok(false);
     }
@@ -254,7 +255,8 @@ mod tests {
     #[test]
     fn copies_between_file_systems() {
         let device = |path: &Path| fs::metadata(path).map(|found| found.dev()).ok();
-        let (near, far) = (tempfile::tempdir().unwrap(), tempfile::tempdir_in("/dev/shm"));
+        let near = tempfile::tempdir().unwrap();
+        let far = tempfile::tempdir_in("/dev/shm");
         let Some(far) = far.ok().filter(|far| device(far.path()) != device(near.path())) else {
             eprintln!("skipped: there is no second file system");
             return;

@@ -42,7 +42,9 @@ pub(crate) async fn run(
 }
 
 async fn communicate(child: &mut Child, input: &str) -> std::io::Result<Output> {
-    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let stdin = child.stdin.take();
+    let stdout = child.stdout.take();
+    let stderr = child.stderr.take();
     let write = async {
         if let Some(mut stdin) = stdin {
             // A tool that exits without reading its input reports the reason on stderr.

@@ -62,7 +62,8 @@ impl Record {
     pub(crate) fn verified(&self) -> impl Iterator<Item = (&str, String)> {
         self.entries.iter().filter_map(|entry| {
             inside(Path::new(""), &entry.path)?;
-            let (hash, size) = (entry.sha256.as_ref()?, entry.size?);
+            let hash = entry.sha256.as_ref()?;
+            let size = entry.size?;
             let path = match entry.path.contains([',', '"']) {
                 true => format!("\"{}\"", entry.path.replace('"', "\"\"")),
                 false => entry.path.clone(),

@@ -159,7 +159,8 @@ mod tests {
     #[test]
     fn removes_other_versions_unless_they_are_in_use() {
         let folder = tempfile::tempdir().unwrap();
-        let (all, python) = (folder.path().join("runtime"), python(folder.path()));
+        let all = folder.path().join("runtime");
+        let python = python(folder.path());
         for old in ["used", "unused"] {
             fs::create_dir_all(all.join(old).join("snowmelt")).unwrap();
         }
@@ -181,7 +182,8 @@ mod tests {
     #[test]
     fn a_compiler_ends_with_its_process() {
         let folder = tempfile::tempdir().unwrap();
-        let (compiler, started) = (folder.path().join("python"), folder.path().join("started"));
+        let compiler = folder.path().join("python");
+        let started = folder.path().join("started");
         let script = format!("#!/bin/sh\necho $$ > {}\nexec sleep 1000\n", started.display());
         fs::write(&compiler, script).unwrap();
         fs::set_permissions(&compiler, fs::Permissions::from_mode(0o755)).unwrap();

@@ -55,7 +55,8 @@ pub(crate) async fn unpack(
         digest: digest.clone(),
         modules: record.modules(),
     };
-    let (target, counts) = (shared.store.wheel(digest), shared.counts.clone());
+    let target = shared.store.wheel(digest);
+    let counts = shared.counts.clone();
     blocking(move || {
         let bytes = publish(&workspace, wheel, &target)?;
         counts.add_bytes(bytes);
@@ -113,7 +114,8 @@ async fn fetch_again(
 }
 
 async fn verify(pin: &Pin, folder: &Path) -> Result<Record> {
-    let (site, pinned) = (site(folder), pin.pinned.clone());
+    let site = site(folder);
+    let pinned = pin.pinned.clone();
     blocking(move || {
         // Created by uv, world-writable.
         let _ = fs::remove_file(site.join(".lock"));

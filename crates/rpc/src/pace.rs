@@ -78,7 +78,9 @@ impl Body for Paced {
             }
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
-        let (pace, bytes, waited) = (this.pace, this.bytes, this.waited);
+        let pace = this.pace;
+        let bytes = this.bytes;
+        let waited = this.waited;
         let (_, until) = this.waiting.get_or_insert_with(|| {
             let now = Instant::now();
             let left = pace.allowed(bytes).saturating_sub(waited);

@@ -234,7 +234,8 @@ async fn connection(
         request.extensions_mut().insert(admission.clone());
         request.extensions_mut().insert(peer);
         state.store(true, Ordering::Relaxed);
-        let (state, answer) = (Arc::clone(&state), routes.call(request.map(body)));
+        let state = Arc::clone(&state);
+        let answer = routes.call(request.map(body));
         answer.inspect(move |_| state.store(false, Ordering::Relaxed))
     });
     let mut http = http1::Builder::new();

@@ -66,7 +66,8 @@ impl Admission {
     /// Makes the admission of a connection from this address, which counts for the holder of its
     /// token.
     pub(crate) fn new(source: Option<IpAddr>, holders: Option<Holders>) -> Self {
-        let (given, holder) = (AtomicBool::default(), OnceLock::new());
+        let given = AtomicBool::default();
+        let holder = OnceLock::new();
         Self(Arc::new(Connection { given, source, holders, holder }))
     }
 

@@ -235,7 +235,8 @@ async fn damaging(to: SocketAddr, after: usize) -> SocketAddr {
                 (near.into_split(), far.into_split());
             tokio::spawn(async move { tokio::io::copy(&mut from, &mut on).await });
             tokio::spawn(async move {
-                let (mut piece, mut seen) = (vec![0; 1000], 0);
+                let mut piece = vec![0; 1000];
+                let mut seen = 0;
                 while let Ok(count @ 1..) = answers.read(&mut piece).await {
                     if (seen..seen + count).contains(&after) {
                         piece[after - seen] ^= 4;

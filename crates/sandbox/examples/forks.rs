@@ -49,7 +49,10 @@ async fn main() -> Result<(), Failure> {
     let mut arguments = std::env::args().skip(1);
     let mut next =
         || arguments.next().ok_or("usage: forks SPAWNER PYTHON PREFIX PACKAGES MODULE..");
-    let (program, python, prefix, packages) = (next()?, next()?, next()?, next()?);
+    let program = next()?;
+    let python = next()?;
+    let prefix = next()?;
+    let packages = next()?;
     let imports: Vec<String> = arguments.collect();
     let folder = std::env::temp_dir().join(format!("snowmelt-forks-{}", std::process::id()));
     std::fs::create_dir_all(folder.join("code"))?;
@@ -100,7 +103,10 @@ async fn measure(spawner: &Spawner, zygote: &Zygote, root: &Root) -> Result<(), 
         entry: entry.to_owned(),
     };
     for round in 0..2 {
-        let (mut first, mut started_after, mut whole, mut cpu) = (vec![], vec![], vec![], vec![]);
+        let mut first = vec![];
+        let mut started_after = vec![];
+        let mut whole = vec![];
+        let mut cpu = vec![];
         for _ in 0..ROUNDS {
             let started = Instant::now();
             let mut child = spawner.fork(zygote, fork("timed:first")).await?;

@@ -49,7 +49,8 @@ async fn programs(spawner: &Spawner) -> Result<(), Failure> {
     for _ in 0..20 {
         echo(spawner).await?;
     }
-    let (mut first, mut cpu) = (Vec::new(), Vec::new());
+    let mut first = Vec::new();
+    let mut cpu = Vec::new();
     for _ in 0..ROUNDS {
         let (time, outcome) = echo(spawner).await?;
         first.push(time);
@@ -126,7 +127,8 @@ async fn forks(
         started.elapsed(),
         zygote.failed_imports()
     );
-    let (mut times, mut cpu) = (Vec::new(), Vec::new());
+    let mut times = Vec::new();
+    let mut cpu = Vec::new();
     for _ in 0..ROUNDS / 3 {
         let started = Instant::now();
         let fork = spawner.fork(

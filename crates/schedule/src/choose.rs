@@ -171,7 +171,8 @@ impl Choice<'_> {
     }
 
     fn slot_rank(&self, on: &OnHosts, id: u32) -> Option<SlotRank> {
-        let (instances, entry) = (on.get(id)?, self.hosts.by_id(id)?);
+        let instances = on.get(id)?;
+        let entry = self.hosts.by_id(id)?;
         // Another instance of a host that is full may be evicted meanwhile: it is asked all the
         // same.
         if !has_slot(self.call, &entry.host, instances, self.policy, self.now) {
@@ -252,7 +253,8 @@ impl Choice<'_> {
             (None, Some(_)) => Lacks::Code,
             (None, None) => Lacks::Image,
         };
-        let (depth, left) = (depth_of(host, image), host.left());
+        let depth = depth_of(host, image);
+        let left = host.left();
         let place = Place { depth, inner: host.inner, left, order: *order, id };
         Some(Rank { overload: Load::of(host).over(self.call.cpu_millis), lacks, place })
     }

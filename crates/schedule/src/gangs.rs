@@ -48,7 +48,8 @@ impl Scheduler {
             each.sort_unstable_by_key(|bytes| Reverse(*bytes));
             each.truncate(most_hosts);
             let whole = |bytes: &u64| bytes - bytes % gang.memory.max(1);
-            let (hosts, bytes) = (each.len(), each.iter().sum());
+            let hosts = each.len();
+            let bytes = each.iter().sum();
             if bytes < gang.bytes() {
                 (hosts, bytes)
             } else {
@@ -124,7 +125,8 @@ impl Scheduler {
         if call.is_some_and(|call| call < *ticket) {
             return Kept { ticket: call, first_gang: Some(*ticket) };
         }
-        let (ticket, memory) = (*ticket, held.gang.memory);
+        let ticket = *ticket;
+        let memory = held.gang.memory;
         for (name, ranks) in parts {
             if let Some(host) = self.hosts.get_mut(&name) {
                 host.reserved = u64::from(ranks) * memory;
@@ -197,7 +199,8 @@ impl Scheduler {
         let mut free: Vec<u64> = self.hosts.values().map(Host::left_for_new_ranks).collect();
         let mut lacking = 0_u32;
         for gang in self.gangs.values().filter(waits).map(|held| &held.gang) {
-            let (each, mut ranks) = (gang.memory.max(1), u64::from(gang.ranks));
+            let each = gang.memory.max(1);
+            let mut ranks = u64::from(gang.ranks);
             for free in &mut free {
                 let fits = (*free / each).min(ranks);
                 ranks -= fits;

@@ -173,7 +173,8 @@ impl OnHosts {
     /// Updates the order of free instances after a change of a host. Returns false if the host has
     /// no instances of the function.
     pub fn settle_slots(&mut self, id: u32, host: &Host, order: u64) -> bool {
-        let (most, memory) = (self.most, self.memory);
+        let most = self.most;
+        let memory = self.memory;
         let Some(on) = self.by_host.get_mut(&id) else { return false };
         let core = core(&on.instances, host, most, memory);
         let after = core.map(|core| (core, (Reverse(on.instances.last()), order, id)));
@@ -282,7 +283,9 @@ mod tests {
             steps in prop::collection::vec((step(), 0..30_u64), 1..100),
         ) {
             let call = Call { concurrency: each, ..call("f", 1) };
-            let (mut on, mut now, hosts) = (OnHosts::new(&call, 3), Duration::ZERO, hosts());
+            let mut on = OnHosts::new(&call, 3);
+            let mut now = Duration::ZERO;
+            let hosts = hosts();
             let order = |host: u8| hosts.by_id(host.into()).unwrap().order;
             for (step, seconds) in steps {
                 now += Duration::from_secs(seconds);

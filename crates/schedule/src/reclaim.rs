@@ -64,7 +64,8 @@ impl Scheduler {
     /// Returns the functions and images that hosts have to give up now. They count as given up from
     /// then on.
     pub fn reclaim(&mut self, now: Duration) -> Vec<Reclaimed> {
-        let (near, after) = (self.policy.near.as_ref(), self.policy.reclaim_after);
+        let near = self.policy.near.as_ref();
+        let after = self.policy.reclaim_after;
         let is_over = |last: Duration| now.saturating_sub(last) >= after;
         let mut reclaimed = Vec::new();
         for (host, on_host) in self.uses.0.iter_mut().filter(|(host, _)| near != Some(*host)) {

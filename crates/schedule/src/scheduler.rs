@@ -296,7 +296,8 @@ impl Scheduler {
             return;
         }
         let was = std::mem::replace(&mut held.state, State::Waits);
-        let (call, deadline) = (Arc::clone(&held.call), held.deadline);
+        let call = Arc::clone(&held.call);
+        let deadline = held.deadline;
         // A host that was removed meanwhile has nothing of it any more.
         if let State::RunsOn(host) = was {
             self.leave(&call, &host, Some(0), now);

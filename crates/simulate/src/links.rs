@@ -56,7 +56,8 @@ impl Links {
 
     /// Adds a flow that is not active yet.
     pub(crate) fn flow(&mut self, up: u32, down: u32, copies: f64) -> u32 {
-        let (ends, position) = ([up, down], [0, 0]);
+        let ends = [up, down];
+        let position = [0, 0];
         self.flows.push(Flow { ends, copies, position, active: false, rate: 0.0, touched: false });
         (self.flows.len() - 1) as u32
     }
@@ -155,7 +156,8 @@ impl Links {
         for _ in 0..steps {
             let Some(link) = self.queue.pop_front() else { return true };
             self.links[link as usize].queued = false;
-            let (before, level) = (self.links[link as usize].level, self.level(link));
+            let before = self.links[link as usize].level;
+            let level = self.level(link);
             if before == level || (before - level).abs() <= EPSILON * before.min(level) {
                 continue;
             }
@@ -212,7 +214,8 @@ impl Links {
         links.sort_unstable();
         links.dedup();
         for link in links {
-            let (sum, rate) = (self.load(link), self.links[link as usize].rate);
+            let sum = self.load(link);
+            let rate = self.links[link as usize].rate;
             if sum > rate * (1.0 + 1e-9) {
                 return Err(format!("link {link} carries {sum} of {rate} bytes a second"));
             }

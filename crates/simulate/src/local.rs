@@ -30,8 +30,13 @@ pub(crate) struct Slot {
 
 impl Slot {
     pub(crate) fn new(each: u32, per_byte: f64) -> Self {
-        let (hosts, fuller, missing_start, missing) = (0, 0, 0, 0);
-        let (read, arrived, whole) = (0, 0, 0);
+        let hosts = 0;
+        let fuller = 0;
+        let missing_start = 0;
+        let missing = 0;
+        let read = 0;
+        let arrived = 0;
+        let whole = 0;
         Self { hosts, fuller, each, per_byte, missing_start, missing, read, arrived, whole }
     }
 
@@ -101,7 +106,8 @@ impl Local {
     /// # Errors
     /// The stream has brought another number of bytes.
     pub(crate) fn check(&self, stream: u32) -> Result<(), String> {
-        let (got, expected) = (self.got(stream), self.blocks.bytes());
+        let got = self.got(stream);
+        let expected = self.blocks.bytes();
         match got == expected {
             true => Ok(()),
             false => Err(format!("stream {stream} brought {got} of {expected} bytes")),
@@ -113,7 +119,8 @@ impl Observe for Local {
     fn block(&mut self, stream: u32, index: u32, bytes: u64, now: u64) {
         let (slot, got) = &mut self.streams[stream as usize];
         *got += bytes;
-        let (number, slot) = (*slot, &mut self.slots[*slot as usize]);
+        let number = *slot;
+        let slot = &mut self.slots[*slot as usize];
         slot.missing = slot.missing.saturating_sub(1);
         if slot.missing == 0 {
             slot.whole = now;

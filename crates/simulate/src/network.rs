@@ -72,7 +72,8 @@ impl Sources {
             Self::Trees(trees) => trees[tree as usize].depth(&host).map(|depth| depth as u32),
             Self::Striped(images) => {
                 let stripes = images[0].stripes();
-                let (image, stripe) = (tree as usize / stripes, tree as usize % stripes);
+                let image = tree as usize / stripes;
+                let stripe = tree as usize % stripes;
                 images[image].depth(stripe, &host).map(|depth| depth as u32)
             }
             Self::Registry(_) => None,
@@ -88,7 +89,9 @@ impl Network {
         engine: &mut Engine,
     ) -> Self {
         let registry = engine.links.link(setting.registry_link as f64);
-        let (receivers, members, links) = (Vec::new(), Vec::new(), Vec::new());
+        let receivers = Vec::new();
+        let members = Vec::new();
+        let links = Vec::new();
         let mut network = Self { receivers, members, streams: HashMap::new(), links, registry };
         match sources {
             Sources::Trees(trees) if grouped => {

@@ -24,7 +24,8 @@ impl Spread {
         moments.sort_unstable();
         let total: u64 = moments.iter().map(|&(_, count)| count).sum();
         let at = |share: f64| {
-            let (wanted, mut done) = (((total as f64 * share).ceil() as u64).max(1), 0);
+            let wanted = ((total as f64 * share).ceil() as u64).max(1);
+            let mut done = 0;
             let reached = moments.iter().find(|&&(_, count)| {
                 done += count;
                 done >= wanted

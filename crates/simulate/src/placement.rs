@@ -99,7 +99,8 @@ pub(crate) fn add_slots(
     }
     let mut slots: HashMap<(u32, u32), u32> = HashMap::new();
     for receiver in &network.receivers {
-        let (function, host) = (receiver.tree / parts, receiver.host);
+        let function = receiver.tree / parts;
+        let host = receiver.host;
         let slot = *slots.entry((function, host)).or_insert_with(|| {
             let crowd = f64::from(functions_of[host as usize]) / f64::from(setting.cores);
             let per_byte = crowd.max(1.0) * 1e9 / setting.read_rate as f64;

@@ -21,7 +21,9 @@ pub(crate) struct Report<'a> {
 
 impl Report<'_> {
     pub(crate) fn outcome(&self) -> Outcome {
-        let (mut arrived, mut started, mut whole) = (Vec::new(), Vec::new(), Vec::new());
+        let mut arrived = Vec::new();
+        let mut started = Vec::new();
+        let mut whole = Vec::new();
         for (slot, late) in self.survivors() {
             let hosts = u64::from(slot.hosts);
             whole.push((slot.whole + late, hosts));

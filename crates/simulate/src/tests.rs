@@ -116,7 +116,8 @@ fn a_pulled_image_is_unpacked_before_anything_starts() {
 
 #[test]
 fn a_start_reads_while_blocks_arrive_and_forks_its_further_containers() {
-    let (tail, fork) = (Duration::from_millis(300), Duration::from_millis(10));
+    let tail = Duration::from_millis(300);
+    let fork = Duration::from_millis(10);
     let setting = Setting { containers: 5, read_rate: 50_000_000, tail, fork, ..bare(2) };
     let outcome = simulated(&setting, Strategy::Tree);
     // 10 MB arrive in 0.1 s. Reading them takes 0.2 s, of which the first block's arrival is late.
@@ -182,7 +183,8 @@ fn equal_seeds_give_equal_outcomes() {
 fn a_lost_host_is_missed_until_its_tree_is_repaired() {
     let quick = Setting { kill: 20, ..bare(100) };
     let slow = Setting { detect: Duration::from_secs(3), ..quick.clone() };
-    let (quick, slow) = (simulated(&quick, Strategy::Tree), simulated(&slow, Strategy::Tree));
+    let quick = simulated(&quick, Strategy::Tree);
+    let slow = simulated(&slow, Strategy::Tree);
     assert_eq!((quick.killed, quick.hosts), (20, 80));
     assert!(quick.moves > 0 && quick.lost_bytes > 0);
     assert!(slow.whole.last > quick.whole.last + 1.0);
@@ -215,7 +217,8 @@ fn the_other_stripes_wait_for_what_is_read_on_demand() {
     assert_close(whole(&on_demand(1), Strategy::Stripes), 0.5);
     for hosts in [2, 4, 8, 32] {
         let outcome = simulated(&on_demand(hosts), Strategy::Stripes);
-        let (later, before) = (outcome.whole.last, whole(&usual(hosts), Strategy::Stripes));
+        let later = outcome.whole.last;
+        let before = whole(&usual(hosts), Strategy::Stripes);
         // At least a block at the first level, at most all of it at each.
         let most = f64::from(outcome.levels + 1) * 0.02;
         assert!((before + 0.005..before + most).contains(&later), "{hosts}: {before} {later}");

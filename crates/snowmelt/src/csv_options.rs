@@ -24,7 +24,8 @@ pub fn given(texts: &[String]) -> Result<Vec<CsvOption>, ErrorReport> {
         let known = options.iter().position(|option| option.name == name);
         let index = known.unwrap_or(options.len());
         if known.is_none() {
-            let (keys, values) = (Vec::new(), Vec::new());
+            let keys = Vec::new();
+            let values = Vec::new();
             options.push(CsvOption { name: name.to_owned(), keys, values });
         }
         let option = &mut options[index];

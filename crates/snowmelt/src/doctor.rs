@@ -26,7 +26,8 @@ pub fn run(args: &DoctorArgs, config: &Config, printer: Printer) -> Outcome {
         ShowFormat::Table => table(&checks),
     };
     printer::print(&shown)?;
-    let (failed, warned) = (count(&checks, Status::Fail), count(&checks, Status::Warn));
+    let failed = count(&checks, Status::Fail);
+    let warned = count(&checks, Status::Warn);
     printer.note(&format!("{failed} failed, {warned} warned, {} checked", checks.len()));
     Ok(exit(failed, warned))
 }

@@ -95,7 +95,8 @@ fn parts(state: &Path) -> Vec<Part> {
         .collect();
     let entries = fs::read_dir(state).into_iter().flatten().flatten();
     let is_known = |path: &Path| KNOWN.iter().any(|(name, ..)| path.ends_with(name));
-    let (mut bytes, mut files) = (0, 0);
+    let mut bytes = 0;
+    let mut files = 0;
     for path in entries.map(|entry| entry.path()).filter(|path| !is_known(path)) {
         let (more, of) = used(&path, &mut seen);
         (bytes, files) = (bytes + more, files + of);

@@ -42,11 +42,13 @@ pub fn run(command: &LabCommand, config: &Config, printer: Printer) -> Outcome {
             lab.member_named(&args.host.host).and_then(|it| lab.fail(&it, Fault::from(args.how)))
         }
         LabCommand::Heal(args) => {
-            let (lab, program) = (open(&args.lab.name)?, program()?);
+            let lab = open(&args.lab.name)?;
+            let program = program()?;
             lab.member_named(&args.host).and_then(|member| lab.heal(&member, &program))
         }
         LabCommand::Restart(args) => {
-            let (lab, program) = (open(&args.lab.name)?, program()?);
+            let lab = open(&args.lab.name)?;
+            let program = program()?;
             lab.member_named(&args.host).and_then(|member| lab.restart(&member, &program))
         }
         LabCommand::Pool(command) => return pool(command, &open),
@@ -100,7 +102,9 @@ fn plan(args: &LabUpArgs, roots: &Roots) -> Result<Plan, ErrorReport> {
 /// The plan of a pool, whose program runs this binary for the lab: control has settings of its own.
 fn pool_plan(started: u32, lab: &HostName, roots: &Roots) -> Result<PoolPlan, ErrorReport> {
     let quoted = |path: &Path| format!("'{}'", path.display().to_string().replace('\'', "'\\''"));
-    let (state, run, binary) = (quoted(&roots.state), quoted(&roots.run), quoted(&binary()?));
+    let state = quoted(&roots.state);
+    let run = quoted(&roots.run);
+    let binary = quoted(&binary()?);
     let variables = format!("{}={state} {}={run}", env::STATE, env::RUN);
     let command = format!("{variables} exec {binary} lab pool \"$@\" --name {lab}");
     let program = format!("#!/bin/sh\n{command}\n");
@@ -135,7 +139,8 @@ fn add(args: &LabAddArgs, mut lab: Lab, config: &Config, printer: Printer) -> Ou
 }
 
 fn joined(lab: &Lab, begun: Instant) -> String {
-    let (plan, wall) = (lab.plan(), text::setting(rounded(begun.elapsed())));
+    let plan = lab.plan();
+    let wall = text::setting(rounded(begun.elapsed()));
     let hosts = plan.pool.as_ref().map_or(plan.hosts, |pool| pool.started);
     let services = lab.services().into_iter();
     let services = services.map(|it| format!(", the {} at {}", it.machine.name, it.address));
@@ -177,7 +182,8 @@ fn ls(args: &LabLsArgs, roots: &Roots) -> Outcome {
             (lab.states().map_err(failed)?, lab.service_states().map_err(failed)?);
         rows.extend(hosts.iter().map(|state| host_row(lab, state)));
         rows.extend(services.iter().map(|state| service_row(lab, state)));
-        let (name, plan) = (lab.name(), lab.plan());
+        let name = lab.name();
+        let plan = lab.plan();
         values.push(serde_json::json!({
             "name": name, "plan": plan, "hosts": hosts, "services": services,
         }));
@@ -188,7 +194,8 @@ fn ls(args: &LabLsArgs, roots: &Roots) -> Outcome {
 }
 
 fn host_row(lab: &Lab, state: &State<Host>) -> Vec<String> {
-    let (address, memory) = (state.of.address.to_string(), state.of.memory.to_string());
+    let address = state.of.address.to_string();
+    let memory = state.of.memory.to_string();
     row(lab, (&state.of.machine, state.runs, &state.faults), (address, memory))
 }
 

@@ -99,7 +99,9 @@ fn of_part(part: &NetworkPart) -> Vec<(&'static str, String)> {
 }
 
 fn of_network(network: &PartNetwork) -> Vec<(&'static str, String)> {
-    let (spec, counters, objects) = (&network.spec, &network.counters, &network.contents);
+    let spec = &network.spec;
+    let counters = &network.counters;
+    let objects = &network.contents;
     let enforcement = match network.enforcement {
         AddressEnforcement::Cgroup => "BPF programs on the cgroups",
         AddressEnforcement::Notifier => "the node, by seccomp notification",

@@ -39,7 +39,8 @@ fn summary(packed: &Packed, name: &str) -> String {
         0 => String::new(),
         reused => format!(", {reused} of them already here"),
     };
-    let (stored, raw) = (ByteSize(packed.bytes), ByteSize(packed.raw_bytes));
+    let stored = ByteSize(packed.bytes);
+    let raw = ByteSize(packed.raw_bytes);
     let sent =
         if packed.sent { format!("; pushed {name}@{}", packed.manifest) } else { String::new() };
     format!("{name}: {layers}{reused}, {stored} of {raw}{sent}")

@@ -272,7 +272,8 @@ struct Embedded {
 
 impl Embedded {
     fn start(launch: Launch) -> Self {
-        let (socket, shutdown) = (launch.socket().to_owned(), CancellationToken::new());
+        let socket = launch.socket().to_owned();
+        let shutdown = CancellationToken::new();
         let serving = tokio::spawn(launch.serve(shutdown.clone()));
         Self { socket, shutdown, serving }
     }

@@ -48,7 +48,8 @@ struct State {
 impl Progress {
     /// Starts the display; `label` is shown until the first phase begins.
     pub fn start(mode: ProgressMode, printer: Printer, label: impl Into<String>) -> Self {
-        let (phase, metrics) = (None, Metrics::default());
+        let phase = None;
+        let metrics = Metrics::default();
         let state = State { began: Instant::now(), label: label.into(), phase, metrics };
         let bar = ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::hidden());
         let shared = Arc::new(Shared { state: Mutex::new(state), bar, printer });
@@ -171,7 +172,9 @@ impl State {
         let metrics = &self.metrics;
         let mut parts = vec![self.activity()];
         if metrics.tasks > 0 {
-            let (done, tasks, running) = (metrics.done, metrics.tasks, metrics.running);
+            let done = metrics.done;
+            let tasks = metrics.tasks;
+            let running = metrics.running;
             parts.push(format!("{done} of {tasks} tasks, {running} running"));
         }
         if metrics.cold + metrics.warm > 0 {

@@ -86,7 +86,8 @@ fn module_file(folder: &Path, module: &str) -> Option<String> {
 /// The requirements of `requirements.txt`, or else of `pyproject.toml`, which says the version of
 /// Python in both cases.
 fn requirements(folder: &Path) -> Result<Vec<String>, ErrorReport> {
-    let (listed, project) = (folder.join("requirements.txt"), folder.join("pyproject.toml"));
+    let listed = folder.join("requirements.txt");
+    let project = folder.join("pyproject.toml");
     let project = match project.is_file() {
         true => parse(&project, &input::file(&project)?)?,
         false => Project::default(),

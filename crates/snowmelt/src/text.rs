@@ -73,9 +73,11 @@ pub fn ago(then_ms: u64) -> String {
 
 /// A time in milliseconds since 1970, as `2026-11-21 22:05:31 UTC`.
 pub fn moment(ms: u64) -> String {
-    let (days, second) = (ms / 86_400_000, ms / 1000 % 86_400);
+    let days = ms / 86_400_000;
+    let second = ms / 1000 % 86_400;
     let (year, month, day) = civil(days);
-    let (hour, minute) = (second / 3600, second / 60 % 60);
+    let hour = second / 3600;
+    let minute = second / 60 % 60;
     format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{:02} UTC", second % 60)
 }
 
@@ -111,7 +113,8 @@ pub fn visible(text: &str) -> Cow<'_, str> {
 /// Year, month and day from a number of days since 1970 (Hinnant's `civil_from_days`).
 fn civil(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let era = shifted / 146_097;
+    let day_of_era = shifted % 146_097;
     let year_of_era =
         (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);

@@ -66,7 +66,8 @@ fn picture(figures: &Figures) -> String {
 }
 
 fn head(figures: &Figures) -> String {
-    let (node, calls) = (&figures.node, figures.calls);
+    let node = &figures.node;
+    let calls = figures.calls;
     let count = |number: u64| text::count(number);
     format!(
         "instances  {} busy, {} idle (paused), {} prewarmed\n\
@@ -117,7 +118,8 @@ fn reserved(ledger: &LedgerFigures) -> String {
 fn caches(figures: &Figures) -> String {
     let node = &figures.node;
     let PoolFigures { hits, misses, evicted, expired, idle, .. } = node.handlers;
-    let (imports, installs) = (&node.imports, &node.installs);
+    let imports = &node.imports;
+    let installs = &node.installs;
     let kept = imports.zygotes.iter().filter(|zygote| zygote.kept).count();
     let columns = [
         cache(">handler", text::counted(idle, "instance"), node.handlers.bytes)

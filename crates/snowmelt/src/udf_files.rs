@@ -141,7 +141,8 @@ fn read(path: &Path) -> Result<FileRef, ErrorReport> {
     let failed = |error| unreadable(path, &error);
     let mut file = File::open(path).map_err(failed)?;
     let before = file.metadata().map_err(failed)?;
-    let (mut hasher, mut size) = (Sha256::new(), 0);
+    let mut hasher = Sha256::new();
+    let mut size = 0;
     let mut piece = vec![0; 256 << 10];
     loop {
         let read = match file.read(&mut piece) {

@@ -107,7 +107,8 @@ pub(crate) async fn revoke(store: &Arc<impl Leasing>, id: LeaseId) -> Result<()>
 
 async fn end_in_time<S: Leasing>(store: Weak<S>, id: LeaseId) {
     while let Some(found) = store.upgrade() {
-        let (clock, until) = (found.leases().clock.clone(), found.leases().until(id));
+        let clock = found.leases().clock.clone();
+        let until = found.leases().until(id);
         let Some(until) = until else { return };
         if clock.now() < until {
             // The task must not keep the store open while it sleeps.

@@ -49,7 +49,8 @@ pub async fn relay(
     instance.set_nonblocking(true)?;
     let (mut from_instance, mut to_instance) = UnixStream::from_std(instance)?.into_split();
     let (mut from_client, mut to_client) = tokio::io::split(stream);
-    let (has_said, is_last) = (AtomicBool::new(false), AtomicBool::new(false));
+    let has_said = AtomicBool::new(false);
+    let is_last = AtomicBool::new(false);
     let (end, over) = oneshot::channel::<()>();
     let over = async { drop(over.await) };
     let told = async {

@@ -310,7 +310,8 @@ impl QueryRunner {
         let grants = Grants { udfs: udf_grants, output: writable, scratch, ..granted_before };
         let header = self.header(&ask);
         let began = Instant::now();
-        let (task, udfs) = (ask.task, beside);
+        let task = ask.task;
+        let udfs = beside;
         let started = Started { task, worker, udfs, output, began, _kept: kept, _span: span };
         let handed = async {
             let socket = started.worker.connect()?;
@@ -354,7 +355,8 @@ impl QueryRunner {
             peak_memory: peak.map(ByteSize::bytes),
             ..SandboxUse::default()
         };
-        let (name, peak) = (format!("worker {task}"), worker.memory_peak());
+        let name = format!("worker {task}");
+        let peak = worker.memory_peak();
         let mut worker_use = used(name, worker.cold, worker.asked, worker.ready, peak);
         worker_use.memory_limit = self.limits.memory.bytes();
         worker.give_back();

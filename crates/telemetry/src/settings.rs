@@ -115,7 +115,8 @@ pub fn pairs(list: &str) -> Vec<(String, String)> {
 
 /// A text without percent-encoding.
 fn decoded(text: &str) -> Option<String> {
-    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
     while let [first, after @ ..] = rest {
         (rest, bytes) = match (first, after) {
             (b'%', [high, low, after @ ..]) => {

@@ -69,7 +69,8 @@ async fn a_request_through_two_servers_is_one_trace_with_its_parents() {
         spans.iter().find(is_of).unwrap()
     };
     let requests = [by(&format!("http://{first}/outer")), by(&format!("http://{second}/inner/x"))];
-    let (phase, detached) = (find(&spans, "phase"), find(&spans, "detached"));
+    let phase = find(&spans, "phase");
+    let detached = find(&spans, "detached");
     for (child, parent) in [
         (server[0], requests[0]),
         (phase, server[0]),

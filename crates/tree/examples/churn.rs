@@ -61,7 +61,8 @@ impl Cost {
         let million = self.operations as f64 / start.elapsed().as_secs_f64() / 1e6;
         let each = self.moves as f64 / self.removals as f64;
         let levels = self.levels as f64 / self.removals as f64;
-        let (repair, most) = (format!("{repair:?}"), self.most);
+        let repair = format!("{repair:?}");
+        let most = self.most;
         println!(
             "{what:<7} {hosts:<7} {fanout:<6} {repair:<7} {million:>9.2} {each:>14.2} {most:>11} {levels:>16.3}"
         );
@@ -70,7 +71,9 @@ impl Cost {
 
 /// Levels of a tree whose levels are full but for the last.
 fn full(hosts: usize, fanout: usize) -> usize {
-    let (mut levels, mut room, mut level) = (0, 0, 1);
+    let mut levels = 0;
+    let mut room = 0;
+    let mut level = 1;
     while room < hosts {
         (levels, room, level) = (levels + 1, room + level, level * fanout);
     }
@@ -82,9 +85,11 @@ fn tree(fanout: usize, repair: Repair) -> Tree<u64> {
 }
 
 fn churn(hosts: u64, fanout: usize, repair: Repair) {
-    let (mut tree, mut random) = (tree(fanout, repair), Random(0x9E37_79B9_7F4A_7C15));
+    let mut tree = tree(fanout, repair);
+    let mut random = Random(0x9E37_79B9_7F4A_7C15);
     let mut present: Vec<u64> = (0..hosts).collect();
-    let (mut cost, start) = (Cost::default(), Instant::now());
+    let mut cost = Cost::default();
+    let start = Instant::now();
     for &host in &present {
         cost.insert(&mut tree, host);
     }
@@ -97,8 +102,10 @@ fn churn(hosts: u64, fanout: usize, repair: Repair) {
 }
 
 fn shrink(hosts: u64, fanout: usize, repair: Repair) {
-    let (mut tree, mut random) = (tree(fanout, repair), Random(0x9E37_79B9_7F4A_7C15));
-    let (mut cost, start) = (Cost::default(), Instant::now());
+    let mut tree = tree(fanout, repair);
+    let mut random = Random(0x9E37_79B9_7F4A_7C15);
+    let mut cost = Cost::default();
+    let start = Instant::now();
     for _ in 0..OPERATIONS / 2 / hosts {
         let mut present: Vec<u64> = (0..hosts).collect();
         for &host in &present {

@@ -52,7 +52,9 @@ impl<K: Clone + Eq + Hash> Tree<K> {
         if self.key(slot) != Some(host) {
             return Err(Broken::Links(host.clone()));
         }
-        let (mut highest, mut lowest, mut room) = (0, u32::MAX, u32::MAX);
+        let mut highest = 0;
+        let mut lowest = u32::MAX;
+        let mut room = u32::MAX;
         for &child in self.slots.children(slot) {
             let (height, below) = match child {
                 NONE => (0, 0),

@@ -35,7 +35,8 @@ impl Slots {
 
     /// Makes one of the four rotations. Returns the node that is now where `slot` was.
     fn rotate_at(&mut self, slot: u32) -> u32 {
-        let (left, right) = (self.child(slot, LEFT), self.child(slot, RIGHT));
+        let left = self.child(slot, LEFT);
+        let right = self.child(slot, RIGHT);
         let higher = |node: u32, side: u32| {
             self.height(self.child(node, side)) > self.height(self.child(node, 1 - side))
         };
@@ -69,7 +70,8 @@ impl Slots {
     fn lift(&mut self, slot: u32, side: u32) -> u32 {
         let child = self.child(slot, side);
         let inner = self.child(child, 1 - side);
-        let (parent, place) = (self.node(slot).parent, self.node(slot).place);
+        let parent = self.node(slot).parent;
+        let place = self.node(slot).place;
         self.attach(child, parent, place);
         self.attach(inner, slot, side);
         self.attach(slot, child, 1 - side);

@@ -30,7 +30,10 @@ pub(crate) struct Slots {
 
 impl Slots {
     pub(crate) fn new(fanout: usize) -> Self {
-        let (nodes, places, free, moved) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let nodes = Vec::new();
+        let places = Vec::new();
+        let free = Vec::new();
+        let moved = Vec::new();
         Self { fanout, root: NONE, nodes, places, free, moved }
     }
 
@@ -131,7 +134,8 @@ impl Slots {
     /// Empties the place of a node, and returns that place. The node keeps the number of its parent
     /// until it is attached elsewhere.
     pub(crate) fn detach(&mut self, slot: u32) -> (u32, u32) {
-        let (parent, place) = (self.node(slot).parent, self.node(slot).place);
+        let parent = self.node(slot).parent;
+        let place = self.node(slot).place;
         self.attach(NONE, parent, place);
         (parent, place)
     }
@@ -150,7 +154,8 @@ impl Slots {
     /// Computes height and room of a node from its children. Returns whether one of the two
     /// changed.
     pub(crate) fn refresh(&mut self, slot: u32) -> bool {
-        let (mut highest, mut room) = (0, u32::MAX);
+        let mut highest = 0;
+        let mut room = u32::MAX;
         for &child in self.children(slot) {
             let (height, below) = match child {
                 NONE => (0, 0),
@@ -174,7 +179,8 @@ impl Slots {
     /// Refreshes a node and all nodes above it that this changes. Returns whether they are all
     /// balanced.
     pub(crate) fn refresh_up(&mut self, from: u32) -> bool {
-        let (mut slot, mut balanced) = (from, true);
+        let mut slot = from;
+        let mut balanced = true;
         while slot != NONE {
             let changed = self.refresh(slot);
             balanced &= self.spread(slot) <= 1;

@@ -100,7 +100,8 @@ impl<K: Clone + Eq + Hash> Striped<K> {
     pub fn remove(&mut self, host: &K) -> Vec<StripeMove<K>> {
         let Some(slot) = self.by_key.remove(host) else { return Vec::new() };
         let last = self.orders[0].len() - 1;
-        let (before, inner) = (self.inner(), self.inner_of(last));
+        let before = self.inner();
+        let inner = self.inner_of(last);
         self.idle.retain(|&idle| idle != slot);
         for stripe in 0..self.fanout {
             let place = self.place(stripe, slot);
@@ -258,7 +259,8 @@ impl<K: Clone + Eq + Hash> Striped<K> {
         let moved = |&(stripe, slot, from): &(usize, u32, u32)| {
             let to = self.parent_of(stripe, slot);
             (slot != except && from != to).then_some(())?;
-            let (from, to) = (self.key(from).cloned(), self.key(to).cloned());
+            let from = self.key(from).cloned();
+            let to = self.key(to).cloned();
             Some(StripeMove { stripe, host: self.key(slot)?.clone(), from, to })
         };
         let moves = touched.iter().filter_map(moved).collect();
@@ -301,7 +303,8 @@ impl<K: Clone + Eq + Hash> Striped<K> {
 
     /// The places of the children of a place.
     fn below(&self, stripe: usize, place: usize) -> std::ops::Range<usize> {
-        let (first, end) = (place * self.fanout + 1, self.orders[stripe].len());
+        let first = place * self.fanout + 1;
+        let end = self.orders[stripe].len();
         first.min(end)..(first + self.fanout).min(end)
     }
 

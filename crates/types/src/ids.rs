@@ -154,7 +154,8 @@ mod tests {
 
     #[test]
     fn generated_identifiers_differ_and_sort_by_time() {
-        let (first, second) = (QueryId::new(), QueryId::new());
+        let first = QueryId::new();
+        let second = QueryId::new();
         assert!(first < second);
         assert!(first.as_str().starts_with("q-"));
     }

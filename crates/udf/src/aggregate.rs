@@ -100,7 +100,8 @@ impl AggregateClient {
         groups: Groups,
         batch: &RecordBatch,
     ) -> Result<u64, CallError> {
-        let (step_rows, mut bytes) = (rows_per_call(batch), 0);
+        let step_rows = rows_per_call(batch);
+        let mut bytes = 0;
         for first in (0..batch.num_rows()).step_by(step_rows) {
             let piece = batch.slice(first, step_rows.min(batch.num_rows() - first));
             self.send(step, groups, 0)?;
@@ -122,7 +123,8 @@ impl AggregateClient {
         mut groups: Groups,
         first: u64,
     ) -> Result<ArrayRef, CallError> {
-        let (mut pieces, mut left) = (Vec::new(), first);
+        let mut pieces = Vec::new();
+        let mut left = first;
         while left > 0 {
             let most = left.min(MAX_CALL_ROWS as u64);
             self.send(step, groups, most)?;
@@ -156,13 +158,15 @@ impl AggregateClient {
         let function = self.connection.function().to_owned();
         if column.is_empty() || column.len() as u64 > most {
             self.connection.give_up();
-            let (found, expected) = (column.len(), most as usize);
+            let found = column.len();
+            let expected = most as usize;
             return Err(CallError::Length { function, found, expected });
         }
         let expected = self.type_of(step);
         if *column.data_type() != expected {
             self.connection.give_up();
-            let (found, expected) = (column.data_type().to_string(), expected.to_string());
+            let found = column.data_type().to_string();
+            let expected = expected.to_string();
             return Err(CallError::Type { function, found, expected });
         }
         Ok(column)
@@ -223,7 +227,8 @@ mod tests {
         let (near, far) = UnixStream::pair().unwrap();
         let (seen, calls) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            let (mut stream, mut decoder) = (FrameStream::new(far), BatchDecoder::default());
+            let mut stream = FrameStream::new(far);
+            let mut decoder = BatchDecoder::default();
             decoder.push(&stream.receive().unwrap()).unwrap();
             stream.receive().unwrap();
             while let Ok(frame) = stream.receive() {

@@ -192,7 +192,8 @@ mod tests {
         let (near, far) = UnixStream::pair().unwrap();
         let (seen, calls) = channel();
         std::thread::spawn(move || {
-            let (mut stream, mut decoder) = (FrameStream::new(far), BatchDecoder::default());
+            let mut stream = FrameStream::new(far);
+            let mut decoder = BatchDecoder::default();
             decoder.push(&stream.receive().unwrap()).unwrap();
             stream.receive().unwrap();
             while let Ok(frame) = stream.receive() {

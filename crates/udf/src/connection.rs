@@ -36,7 +36,8 @@ impl Connection {
     ) -> Result<Self, CallError> {
         let limit = (!timeout.is_zero()).then_some(timeout);
         let limited = socket.set_read_timeout(limit).and_then(|()| socket.set_write_timeout(limit));
-        let (function, stream) = (function.to_owned(), FrameStream::new(socket));
+        let function = function.to_owned();
+        let stream = FrameStream::new(socket);
         let mut made = Self { function, stream, timeout, broken: false };
         limited.map_err(|source| made.wire(source.into()))?;
         made.send(encoder.schema(rows))?;

@@ -192,7 +192,8 @@ mod tests {
     #[test]
     fn code_requires_the_python_that_pickled_it_or_that_its_block_names() {
         let sources = Default::default();
-        let (data, python) = (String::new(), "3.10".to_owned());
+        let data = String::new();
+        let python = "3.10".to_owned();
         let folder = |file: &str| {
             let files = BTreeMap::from([("app.py".to_owned(), CodeFile::new(b"x = 1", false))]);
             SourceCode::Folder { file: file.to_owned(), files }

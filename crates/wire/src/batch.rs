@@ -184,7 +184,8 @@ mod tests {
 
     #[test]
     fn batches_are_decoded_as_encoded() {
-        let (mut encoder, mut decoder) = (BatchEncoder::default(), BatchDecoder::default());
+        let mut encoder = BatchEncoder::default();
+        let mut decoder = BatchDecoder::default();
         let batch = batch();
         assert!(decoder.push(&encoder.schema(&batch.schema()).unwrap()).unwrap().is_empty());
         for _ in 0..2 {
@@ -195,7 +196,8 @@ mod tests {
 
     #[test]
     fn rows_without_columns_are_decoded_as_encoded() {
-        let (mut encoder, mut decoder) = (BatchEncoder::default(), BatchDecoder::default());
+        let mut encoder = BatchEncoder::default();
+        let mut decoder = BatchDecoder::default();
         let options = RecordBatchOptions::new().with_row_count(Some(5));
         let schema = Arc::new(Schema::empty());
         let batch = RecordBatch::try_new_with_options(schema, vec![], &options).unwrap();

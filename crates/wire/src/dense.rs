@@ -78,7 +78,8 @@ mod tests {
     /// rows.
     fn encoded(column: ArrayRef) -> usize {
         let batch = RecordBatch::try_from_iter([("column", column)]).unwrap();
-        let (mut encoder, mut decoder) = (BatchEncoder::default(), BatchDecoder::default());
+        let mut encoder = BatchEncoder::default();
+        let mut decoder = BatchDecoder::default();
         decoder.push(&encoder.schema(&batch.schema()).unwrap()).unwrap();
         let frame = encoder.batch(&batch).unwrap();
         assert_eq!(decoder.push(&frame).unwrap(), [batch]);

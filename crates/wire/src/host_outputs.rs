@@ -53,7 +53,8 @@ impl ReadRange {
             u64::from_le_bytes(one)
         };
         let output = u32::try_from(number(0)).ok()?;
-        let (offset, length) = (number(8), number(16));
+        let offset = number(8);
+        let length = number(16);
         (length <= MAX_READ_BYTES).then_some(Self { output, offset, length })
     }
 }

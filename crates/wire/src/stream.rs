@@ -168,7 +168,8 @@ mod tests {
     #[test]
     fn descriptors_arrive_with_their_frame() {
         let (near, far) = UnixStream::pair().unwrap();
-        let (mut near, mut far) = (FrameStream::new(near), FrameStream::new(far));
+        let mut near = FrameStream::new(near);
+        let mut far = FrameStream::new(far);
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(b"granted").unwrap();
         let sender = std::thread::spawn(move || {

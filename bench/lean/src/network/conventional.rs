@@ -15,7 +15,8 @@ use super::{Made, time_of};
 
 /// Connects the endpoints one after the other, pairs made on the host and moved, or made in place.
 pub fn connect(bed: &mut Bed, endpoints: u32, moved: bool) -> Result<Made> {
-    let (begun, before) = (Instant::now(), bed.messages());
+    let begun = Instant::now();
+    let before = bed.messages();
     let mut guests = Vec::new();
     for endpoint in 0..endpoints {
         guests.push(match moved {
@@ -26,7 +27,8 @@ pub fn connect(bed: &mut Bed, endpoints: u32, moved: bool) -> Result<Made> {
     let took = begun.elapsed();
     let inside: u64 = guests.iter().map(|guest| guest.route.messages()).sum();
     let messages = bed.messages() - before + inside;
-    let (first, last) = (&guests[0], &guests[guests.len() - 1]);
+    let first = &guests[0];
+    let last = &guests[guests.len() - 1];
     let ends = (address_of(0), address_of(endpoints - 1));
     bed::check((first.fd.as_fd(), ends.0), (last.fd.as_fd(), ends.1))?;
     let teardown = time_of(|| {
@@ -40,7 +42,8 @@ pub fn connect(bed: &mut Bed, endpoints: u32, moved: bool) -> Result<Made> {
 /// As `ip` does it: both ends on the host, then each to where it belongs.
 fn by_moving(bed: &mut Bed, endpoint: u32) -> Result<Namespace> {
     let mut guest = Namespace::make()?;
-    let (inner, outer) = (format!("g{endpoint}"), format!("v{endpoint}"));
+    let inner = format!("g{endpoint}");
+    let outer = format!("v{endpoint}");
     let mut batch = Batch::new();
     bed::add_pair(&mut batch, (&inner, 0), &outer, None);
     bed::move_to(&mut batch, &outer, bed.vtep.fd.as_fd());
@@ -63,7 +66,8 @@ fn by_moving(bed: &mut Bed, endpoint: u32) -> Result<Namespace> {
 /// The number of a device in a namespace, which the kernel gave it or it had elsewhere before.
 pub fn number_of(namespace: BorrowedFd<'_>, name: &str) -> Result<u32> {
     bed::within(namespace, || {
-        let (family, kind) = (AddressFamily::INET, SocketType::DGRAM);
+        let family = AddressFamily::INET;
+        let kind = SocketType::DGRAM;
         let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
         Ok(name_to_index(socket, name)?)
     })

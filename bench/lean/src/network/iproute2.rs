@@ -27,7 +27,8 @@ pub fn connect(bed: &mut Bed, endpoints: u32) -> Result<Made> {
     }
     let took = begun.elapsed();
     let open = |endpoint: u32| std::fs::File::open(format!("/run/netns/{}", guest(endpoint)));
-    let (first, last) = (open(0)?, open(endpoints - 1)?);
+    let first = open(0)?;
+    let last = open(endpoints - 1)?;
     let ends = (address_of(0), address_of(endpoints - 1));
     let checked = bed::check((first.as_fd(), ends.0), (last.as_fd(), ends.1));
     drop((first, last));
@@ -44,7 +45,9 @@ pub fn connect(bed: &mut Bed, endpoints: u32) -> Result<Made> {
 }
 
 fn one(endpoint: u32) -> Result<u64> {
-    let (space, inner, outer) = (guest(endpoint), format!("g{endpoint}"), format!("v{endpoint}"));
+    let space = guest(endpoint);
+    let inner = format!("g{endpoint}");
+    let outer = format!("v{endpoint}");
     let address = format!("{}/8", address_of(endpoint));
     let bytes = endpoint.to_be_bytes();
     let mac = format!("02:73:{:02x}:{:02x}:{:02x}:{:02x}", bytes[0], bytes[1], bytes[2], bytes[3]);

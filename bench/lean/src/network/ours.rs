@@ -41,7 +41,8 @@ pub fn connect(endpoints: u32, start: Start) -> Result<Made> {
     network.ready(PATIENCE)?;
     let took = begun.elapsed();
     let counters = network.counters();
-    let (first, last) = (network.address(0)?.v4, network.address(endpoints - 1)?.v4);
+    let first = network.address(0)?.v4;
+    let last = network.address(endpoints - 1)?.v4;
     // Nobody is held yet, so whoever asks would be refused in a network that holds.
     let hold_us_each = match &above {
         Some(above) => Some(above.hold(&network, endpoints.min(1000))?),
@@ -57,7 +58,8 @@ pub fn connect(endpoints: u32, start: Start) -> Result<Made> {
 
 /// A job on one host with room for so many endpoints.
 pub fn spec(endpoints: u32) -> Result<JobSpec> {
-    let (range4, range6) = ("10.0.0.0/8".parse()?, "fd00::/64".parse()?);
+    let range4 = "10.0.0.0/8".parse()?;
+    let range6 = "fd00::/64".parse()?;
     let part = |range: snowmelt_network::Range, bits| {
         range.part(prefix_for(endpoints, bits), 0).context("a job has room for its endpoints")
     };
@@ -84,7 +86,8 @@ impl Above {
         let mounts = std::fs::read_to_string("/proc/self/mounts")?;
         let root = mounts.lines().find_map(|line| {
             let mut fields = line.split(' ').skip(1);
-            let (target, kind) = (fields.next()?, fields.next()?);
+            let target = fields.next()?;
+            let kind = fields.next()?;
             (kind == "cgroup2").then(|| PathBuf::from(target))
         });
         let Some(root) = root else { return Ok(None) };
@@ -113,7 +116,8 @@ impl Above {
 fn check_held(network: &snowmelt_network::JobNetwork, groups: &[PathBuf]) -> Result<()> {
     let enter = |group: &PathBuf| std::fs::write(group.join("cgroup.procs"), "0");
     let own = own_group()?;
-    let (first, last) = (&groups[0], groups.last().context("there are groups")?);
+    let first = &groups[0];
+    let last = groups.last().context("there are groups")?;
     let done = bed::within(network.namespace(), || {
         enter(last)?;
         let listener = std::net::TcpListener::bind("0.0.0.0:7000")?;

@@ -13,7 +13,8 @@ use super::{Made, time_of};
 
 /// One namespace, one pair of devices, one overlay, all up, and nothing else.
 pub fn floor(bed: &mut Bed) -> Result<Made> {
-    let (begun, before) = (Instant::now(), bed.host.messages());
+    let begun = Instant::now();
+    let before = bed.host.messages();
     let mut one = Namespace::make()?;
     let mut batch = Batch::new();
     bed::add_pair(&mut batch, ("v0", 0), "eth0", Some(one.fd.as_fd()));
@@ -35,10 +36,12 @@ pub fn floor(bed: &mut Bed) -> Result<Made> {
 
 /// Design 1: the conventional way but for the namespace.
 pub fn shared(bed: &mut Bed, endpoints: u32) -> Result<Made> {
-    let (begun, before) = (Instant::now(), bed.messages());
+    let begun = Instant::now();
+    let before = bed.messages();
     let mut guest = Namespace::make()?;
     for endpoint in 0..endpoints {
-        let (inner, outer) = (format!("g{endpoint}"), format!("v{endpoint}"));
+        let inner = format!("g{endpoint}");
+        let outer = format!("v{endpoint}");
         let mut batch = Batch::new();
         bed::add_pair(&mut batch, (&inner, number(endpoint)), &outer, None);
         bed::move_to(&mut batch, &outer, bed.vtep.fd.as_fd());
@@ -56,10 +59,13 @@ pub fn shared(bed: &mut Bed, endpoints: u32) -> Result<Made> {
 
 /// Design 2: all pairs in the shared namespace at once, then their other ends moved in a batch.
 pub fn batched(bed: &mut Bed, endpoints: u32) -> Result<Made> {
-    let (begun, before) = (Instant::now(), bed.messages());
+    let begun = Instant::now();
+    let before = bed.messages();
     let mut guest = Namespace::make()?;
     let name = |endpoint| (format!("g{endpoint}"), format!("v{endpoint}"));
-    let (mut pairs, mut moves, mut ports) = (Batch::new(), Batch::new(), Batch::new());
+    let mut pairs = Batch::new();
+    let mut moves = Batch::new();
+    let mut ports = Batch::new();
     for endpoint in 0..endpoints {
         let (inner, outer) = name(endpoint);
         bed::add_pair(&mut pairs, (&inner, number(endpoint)), &outer, None);
@@ -77,7 +83,8 @@ pub fn batched(bed: &mut Bed, endpoints: u32) -> Result<Made> {
 
 /// The final design: one pair for all, and an address for each.
 pub fn consolidated(bed: &mut Bed, endpoints: u32) -> Result<Made> {
-    let (begun, before) = (Instant::now(), bed.messages());
+    let begun = Instant::now();
+    let before = bed.messages();
     let mut guest = Namespace::make()?;
     let mut batch = Batch::new();
     bed::add_pair(&mut batch, ("eth0", number(0)), "v0", None);

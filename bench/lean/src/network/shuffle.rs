@@ -76,7 +76,8 @@ pub fn run(options: &Options) -> Result<()> {
 
 /// Two namespaces with a cable between them.
 pub fn two_hosts() -> Result<[OwnedFd; 2]> {
-    let (mut one, mut other) = (Namespace::make()?, Namespace::make()?);
+    let mut one = Namespace::make()?;
+    let mut other = Namespace::make()?;
     let mut batch = Batch::new();
     bed::add_pair(&mut batch, ("eth0", CABLE), "eth0", Some(other.fd.as_fd()));
     one.route.run(batch)?;
@@ -141,7 +142,8 @@ pub fn spec(number: usize, functions: u32) -> Result<JobSpec> {
         part.context("a job has room for its functions")
     };
     let peer = |host: usize| -> Result<Peer> {
-        let (range4, range6) = (part(range4, 32, host)?, part(range6, 128, host)?);
+        let range4 = part(range4, 32, host)?;
+        let range6 = part(range6, 128, host)?;
         Ok(Peer { host: IpAddr::V4(HOSTS[host]), range4, range6 })
     };
     let own = peer(number)?;
@@ -166,7 +168,8 @@ fn with_pairs(hosts: &[OwnedFd; 2], options: &Options) -> Result<Row> {
     let begun = Instant::now();
     let guests = on_both(hosts, |number| {
         let mut bed = beds[number].lock().map_err(|_| anyhow!("a thread panicked"))?;
-        let (own, others) = (number as u32 * functions, (1 - number as u32) * functions);
+        let own = number as u32 * functions;
+        let others = (1 - number as u32) * functions;
         let guests = (own..own + functions).map(|endpoint| {
             let mut guest = conventional::in_place(&mut bed, endpoint)?;
             conventional::introduce(&mut guest, endpoint, others..others + functions)?;

@@ -61,7 +61,8 @@ pub fn run(options: &Options) -> Result<()> {
     for _ in 0..options.rounds {
         let [one, other] = [(hosts[0].as_fd(), HOSTS[0]), (hosts[1].as_fd(), HOSTS[1])];
         report.hosts_mbit.push(rate(one, other, time)?);
-        let (one, other) = (jobs[0].address(0)?.v4, jobs[1].address(0)?.v4);
+        let one = jobs[0].address(0)?.v4;
+        let other = jobs[1].address(0)?.v4;
         let ends = ((jobs[0].namespace(), one), (jobs[1].namespace(), other));
         report.functions_mbit.push(rate(ends.0, ends.1, time)?);
     }
@@ -113,7 +114,8 @@ fn rate(
 }
 
 fn send(mut client: TcpStream, time: Duration) -> Result<()> {
-    let (data, begun) = (vec![0; 256 << 10], Instant::now());
+    let data = vec![0; 256 << 10];
+    let begun = Instant::now();
     while begun.elapsed() < time {
         client.write_all(&data)?;
     }
@@ -122,7 +124,8 @@ fn send(mut client: TcpStream, time: Duration) -> Result<()> {
 
 /// Megabits a second until the other side ends.
 fn receive(mut server: TcpStream) -> Result<f64> {
-    let (mut buffer, mut bytes) = (vec![0; 256 << 10], 0usize);
+    let mut buffer = vec![0; 256 << 10];
+    let mut bytes = 0usize;
     let begun = Instant::now();
     loop {
         match server.read(&mut buffer)? {

@@ -55,7 +55,9 @@ impl SecretSources {
         if references.is_empty() {
             return Ok(Secrets::default());
         }
-        let (sources, tenant, references) = (self.clone(), tenant.clone(), references.clone());
+        let sources = self.clone();
+        let tenant = tenant.clone();
+        let references = references.clone();
         let reading = move || sources.read_all(&tenant, &references);
         let read = tokio::task::spawn_blocking(reading).await;
         read.map_err(|error| ErrorReport::new(Code::INTERNAL, error.to_string()))?

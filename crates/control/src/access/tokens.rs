@@ -238,8 +238,10 @@ mod tests {
     fn a_token_leads_to_its_tenant_until_its_line_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tokens");
-        let (acme, other) = (add(&path, &tenant("acme")), add(&path, &tenant("other")));
-        let (acme, other) = (acme.unwrap(), other.unwrap());
+        let acme = add(&path, &tenant("acme"));
+        let other = add(&path, &tenant("other"));
+        let acme = acme.unwrap();
+        let other = other.unwrap();
         assert_ne!(acme, other);
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(!text.contains(&acme), "the file has digests only");

@@ -153,7 +153,8 @@ impl Gathering<'_> {
         if let Some(calls) = calls {
             self.retry(part, || part.host.agent.call(self.job, &calls)).await?;
         }
-        let (mut from, mut finished) = (0, false);
+        let mut from = 0;
+        let mut finished = false;
         let ranks = part.first..part.first + part.count;
         while !finished && all.len() < ranks.len() {
             let page = self.next(part, from).await?;
@@ -215,7 +216,8 @@ impl Gathering<'_> {
     where
         F: Future<Output = Result<T, ErrorReport>>,
     {
-        let (begun, mut tries) = (Instant::now(), 0);
+        let begun = Instant::now();
+        let mut tries = 0;
         loop {
             let error = match ask().await {
                 Ok(answer) => return Ok(answer),

@@ -281,7 +281,9 @@ impl Drop for Claim {
 impl Identity {
     pub fn new(id: JobId, tenant: Tenant, function: FunctionName, size: usize) -> Self {
         let size = u32::try_from(size).unwrap_or(u32::MAX);
-        let (claim_within, since_ms, is_to_be_kept) = (Duration::ZERO, now_ms(), false);
+        let claim_within = Duration::ZERO;
+        let since_ms = now_ms();
+        let is_to_be_kept = false;
         Self { id, tenant, function, size, claim_within, since_ms, is_to_be_kept }
     }
 }

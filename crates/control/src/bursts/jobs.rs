@@ -95,13 +95,15 @@ mod tests {
     use crate::bursts::job::Stored;
 
     fn identity(tenant: &str) -> Identity {
-        let (function, tenant) = ("f".parse().unwrap(), tenant.parse().unwrap());
+        let function = "f".parse().unwrap();
+        let tenant = tenant.parse().unwrap();
         Identity::new(JobId::new(), tenant, function, 1)
     }
 
     #[test]
     fn a_repeated_request_finds_its_burst_and_other_tenants_do_not() {
-        let (jobs, asked) = (Jobs::default(), identity("one"));
+        let jobs = Jobs::default();
+        let asked = identity("one");
         let (job, is_new) = jobs.add(asked.clone()).unwrap();
         let (same, again) = jobs.add(asked.clone()).unwrap();
         assert!(is_new && !again && Arc::ptr_eq(&job, &same));

@@ -98,7 +98,9 @@ impl Bursts {
         kept: Option<Kept>,
         over: CancellationToken,
     ) -> Self {
-        let (overlays, networks, jobs) = (Overlays::new(), JobNetworks::default(), Jobs::default());
+        let overlays = Overlays::new();
+        let networks = JobNetworks::default();
+        let jobs = Jobs::default();
         let durations = Arc::default();
         let bursts = Self {
             node,
@@ -182,7 +184,8 @@ impl Bursts {
         let is_to_be_kept = kept.is_some();
         let (job, is_new) = self.jobs.add(Identity { is_to_be_kept, ..identity(&request) })?;
         if is_new {
-            let (bursts, running) = (self.clone(), Arc::clone(&job));
+            let bursts = self.clone();
+            let running = Arc::clone(&job);
             // A task of its own, for the client may go away. Its requests to hosts carry the
             // identifier of the client's request.
             tokio::spawn(Context::current_or_new().scope(async move {
@@ -266,7 +269,8 @@ fn identity(request: &Accepted) -> Identity {
     let Accepted { since_ms, record, calls } = request;
     let id = calls.job.clone().unwrap_or_else(JobId::new);
     let claim_within = Duration::from_millis(calls.claim_within_ms).min(MAX_UNCLAIMED);
-    let (tenant, function) = (record.tenant.clone(), record.spec.name.clone());
+    let tenant = record.tenant.clone();
+    let function = record.spec.name.clone();
     let identity = Identity::new(id, tenant, function, calls.events.len());
     Identity { claim_within, since_ms: *since_ms, ..identity }
 }

@@ -72,7 +72,9 @@ fn gang(tenant: &Tenant, options: &FunctionOptions, ranks: u32) -> Gang {
 }
 
 fn too_few(gang: &Gang, NoHosts { waited, room }: NoHosts) -> ErrorReport {
-    let (ranks, each, need) = (gang.ranks, ByteSize(gang.memory), ByteSize(gang.bytes()));
+    let ranks = gang.ranks;
+    let each = ByteSize(gang.memory);
+    let need = ByteSize(gang.bytes());
     let hosts = match room.hosts {
         0 => "all hosts are drained and have".to_owned(),
         1 => "1 host has".to_owned(),

@@ -12,7 +12,8 @@ use crate::state::records::FunctionRecord;
 pub(super) fn check(record: &FunctionRecord, parts: &[Part]) -> Result<(), ErrorReport> {
     let elsewhere = parts.iter().find(|part| !part.host.is_local());
     if let (Some(root), Some(part)) = (&record.spec.root, elsewhere) {
-        let (name, root) = (&record.spec.name, root.display());
+        let name = &record.spec.name;
+        let root = root.display();
         let message = format!("`{name}` runs in {root}, a folder of this host, and {part} is not");
         return Err(ErrorReport::new(Code::FUNCTION_COMMAND, message).hint(
             "run it on this host alone (fn burst --hosts 1), or bring what it needs with its code",

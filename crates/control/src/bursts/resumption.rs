@@ -75,7 +75,8 @@ impl Bursts {
         // Of one that has failed nothing is left.
         let room = gone.is_none().then(|| self.place_again(&record));
         let overlay = record.networks.first().map(|network| self.overlays.keep(network.vni));
-        let (bursts, running) = (self.clone(), Arc::clone(&job));
+        let bursts = self.clone();
+        let running = Arc::clone(&job);
         let ago = Duration::from_millis(now_ms().saturating_sub(record.since_ms));
         let begun = Instant::now().checked_sub(ago).unwrap_or_else(Instant::now);
         tokio::spawn(async move {
@@ -100,7 +101,8 @@ mod tests {
 
     fn record(address: Option<std::net::SocketAddr>) -> JobRecord {
         let host = "this-host".to_owned().try_into().unwrap();
-        let (open, ready) = (PartOpen::default(), PartReady::default());
+        let open = PartOpen::default();
+        let ready = PartReady::default();
         JobRecord {
             job: JobId::new(),
             tenant: Tenant::default(),
@@ -118,7 +120,8 @@ mod tests {
     /// For three functions, that nobody waits for.
     fn request(job: &JobId) -> Accepted {
         let calls = format!(r#"{{"events": [1, 2, 3], "asynchronous": true, "job": "{job}"}}"#);
-        let (tenant, spec) = (Tenant::default(), spec("def handler(event): pass"));
+        let tenant = Tenant::default();
+        let spec = spec("def handler(event): pass");
         Accepted {
             since_ms: 7,
             record: FunctionRecord { tenant, spec, deployed_ms: 1, files: None, packed: None },
@@ -129,7 +132,8 @@ mod tests {
     #[tokio::test]
     async fn a_burst_of_an_earlier_control_with_ranks_on_its_own_host_has_failed() {
         let idle = idle_platform().await;
-        let (bursts, running) = (&idle.platform.bursts, record(None));
+        let bursts = &idle.platform.bursts;
+        let running = record(None);
         idle.records.put_job(&running).await.unwrap();
         bursts.resume().await.unwrap();
         let job = bursts.jobs.find(&running.tenant, &running.job).unwrap();
@@ -144,7 +148,8 @@ mod tests {
         let idle = idle_platform().await;
         let bursts = &idle.platform.bursts;
         let kept = bursts.kept.clone().unwrap();
-        let (job, tenant) = (JobId::new(), Tenant::default());
+        let job = JobId::new();
+        let tenant = Tenant::default();
         kept.accept(&job, &request(&job)).await.unwrap();
         bursts.resume().await.unwrap();
         let found = bursts.jobs.find(&tenant, &job).unwrap();
@@ -164,7 +169,8 @@ mod tests {
     #[tokio::test]
     async fn a_request_of_a_burst_with_a_record_is_removed() {
         let idle = idle_platform().await;
-        let (bursts, running) = (&idle.platform.bursts, record(None));
+        let bursts = &idle.platform.bursts;
+        let running = record(None);
         let kept = bursts.kept.clone().unwrap();
         kept.accept(&running.job, &request(&running.job)).await.unwrap();
         let error = Some(ErrorReport::new(Code::HOST_LOST, "gone"));
@@ -182,7 +188,8 @@ mod tests {
         let bursts = &idle.platform.bursts;
         let answer = serde_json::value::RawValue::from_string("[1]".to_owned()).unwrap();
         let ended = Some(JobEnd { at_ms: now_ms(), error: None, answer: Some(answer) });
-        let (succeeded, failed) = (JobRecord { ended, ..record(None) }, record(None));
+        let succeeded = JobRecord { ended, ..record(None) };
+        let failed = record(None);
         let error = Some(ErrorReport::new(Code::HOST_LOST, "gone"));
         let ended = Some(JobEnd { at_ms: now_ms(), error, answer: None });
         let failed = JobRecord { ended, ..failed };
@@ -201,7 +208,8 @@ mod tests {
     #[tokio::test]
     async fn a_long_answer_is_a_file_until_it_is_forgotten() {
         let idle = idle_platform().await;
-        let (bursts, record) = (&idle.platform.bursts, record(None));
+        let bursts = &idle.platform.bursts;
+        let record = record(None);
         let kept = bursts.kept.clone().unwrap();
         let long = serde_json::to_vec(&"x".repeat(1 << 20)).unwrap();
         kept.end(&record, Ok(long.clone().into())).await.unwrap();

@@ -138,7 +138,8 @@ impl Bursts {
     /// Counts the calls of a burst by their outcomes; all as failed where the burst failed as a
     /// whole.
     fn count(&self, record: &JobRecord, ended: &Result<Ended, ErrorReport>, begun: Instant) {
-        let (tenant, function) = (&record.tenant, label(&record.function));
+        let tenant = &record.tenant;
+        let function = label(&record.function);
         let count = |outcome, took| self.durations.record(tenant, function, outcome, took);
         match ended {
             Ok(ended) => ended.invocations.iter().for_each(|one| {

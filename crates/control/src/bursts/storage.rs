@@ -172,7 +172,8 @@ impl Kept {
     }
 
     async fn write(&self, path: PathBuf, text: Bytes) -> Result<(), ErrorReport> {
-        let (to, folder) = (path.clone(), self.folder.clone());
+        let to = path.clone();
+        let folder = self.folder.clone();
         let written = tokio::task::spawn_blocking(move || {
             use std::io::Write;
             std::fs::create_dir_all(&folder)?;

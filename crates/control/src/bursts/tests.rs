@@ -94,7 +94,9 @@ async fn run_from(
     calls: Option<Vec<PartCalls>>,
     has_network: bool,
 ) -> Result<Ended, ErrorReport> {
-    let (job, function, ended) = (JobId::new(), function(), AtomicU32::new(0));
+    let job = JobId::new();
+    let function = function();
+    let ended = AtomicU32::new(0);
     let gathering = Gathering {
         job: &job,
         parts,

@@ -58,7 +58,8 @@ impl Client {
             piece.truncate(read);
             Ok((read > 0).then(|| (Frame::data(Bytes::from(piece)), opened)))
         });
-        let (path, body) = (format!("/v1/files/{}", file.content.digest), StreamBody::new(pieces));
+        let path = format!("/v1/files/{}", file.content.digest);
+        let body = StreamBody::new(pieces);
         let sent = self.http.upload(&path, "application/octet-stream", body.boxed_unsync());
         match self.unless_silent(sent).await {
             // The server only knows digests.

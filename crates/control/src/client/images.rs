@@ -103,7 +103,8 @@ impl Client {
                     if sending.is_some() {
                         ended(&mut sending).await?;
                     }
-                    let (image, pieces) = (image.clone().ok_or_else(unexpected)?, pieces.clone());
+                    let image = image.clone().ok_or_else(unexpected)?;
+                    let pieces = pieces.clone();
                     let send = move || send(&image, index, &pieces);
                     sending = Some(tokio::task::spawn_blocking(send));
                 }

@@ -278,7 +278,8 @@ impl Client {
     }
 
     fn silent(&self) -> ErrorReport {
-        let (socket, time) = (self.http.endpoint(), ANSWER_TIMEOUT.as_secs());
+        let socket = self.http.endpoint();
+        let time = ANSWER_TIMEOUT.as_secs();
         let message = format!("the server at {socket} does not answer within {time} s");
         ErrorReport::new(Code::SERVER_SILENT, message).hint(
             "it is stopped or hangs: `kill -CONT` lets a stopped one go on, `kill -9` ends it, and \

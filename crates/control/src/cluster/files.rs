@@ -18,7 +18,8 @@ pub(crate) async fn send(node: &Node, files: &Digest, host: &Host) -> Result<(),
     if host.agent.upload(&ask).await?.there {
         return Ok(());
     }
-    let (node, digest) = (node.clone(), files.clone());
+    let node = node.clone();
+    let digest = files.clone();
     let read = tokio::task::spawn_blocking(move || node.stored_files(&digest)).await;
     let read = read.map_err(|error| ErrorReport::new(Code::INTERNAL, error.to_string()))?;
     let code = Some(read.map_err(|error| error.report())?);

@@ -81,12 +81,14 @@ fn check_pickle(pickled: &str, packages: &[String]) -> Result<(), ErrorReport> {
     if wanted.is_any() || wanted.allows_minor(pickled) {
         return Ok(());
     }
-    let (pickled, wanted) = (pickled.to_owned(), wanted.to_string());
+    let pickled = pickled.to_owned();
+    let wanted = wanted.to_string();
     Err(snowmelt_udf::Error::PickleVersion { pickled, wanted }.report())
 }
 
 async fn inspect(python: PathBuf, file: &str, text: &str) -> Result<Declared, ErrorReport> {
-    let (file, text) = (file.to_owned(), text.to_owned());
+    let file = file.to_owned();
+    let text = text.to_owned();
     let inspected = tokio::task::spawn_blocking(move || inspect_source(&python, &file, &text));
     let source = inspected
         .await

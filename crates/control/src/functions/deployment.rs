@@ -133,7 +133,8 @@ impl Functions {
         if count == 0 || self.placements().has_room_here(&live.needs) {
             return self.inner.node.prewarm(&live.unit, &live.limits, &live.load, count as usize);
         }
-        let (functions, live) = (self.clone(), Arc::clone(live));
+        let functions = self.clone();
+        let live = Arc::clone(live);
         tokio::spawn(async move {
             let prewarmed = async {
                 let placed = functions.placements().place(&live.needs, live.whose()).await?;

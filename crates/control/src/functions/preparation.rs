@@ -68,7 +68,8 @@ impl Live {
         let permits = Semaphore::new(most_calls(&limits, record.spec.options.instances));
         let only = is_bound_to_control(&record, &code).then(|| placements.own_name());
         let needs = Arc::new(snowmelt_schedule::Call { only, ..needs(&record, &code) });
-        let (tree, ended) = (trees::image(&record), Mutex::default());
+        let tree = trees::image(&record);
+        let ended = Mutex::default();
         Ok(Self { code, tree, needs, secrets, unit, limits, load, permits, record, ended })
     }
 
@@ -221,7 +222,8 @@ pub(crate) async fn pack(
     }
     let Declared { packages, imports, .. } = declared(node, analysis, &code, &packages).await?;
     let handler = if handler.is_empty() { "handler" } else { &handler };
-    let (asked, silent) = ((&packages[..], &imports[..]), &snowmelt_package::Silent);
+    let asked = (&packages[..], &imports[..]);
+    let silent = &snowmelt_package::Silent;
     let name = (name.as_str(), user);
     node.pack(name, &code, handler, asked, silent).await.map_err(|error| error.report())
 }

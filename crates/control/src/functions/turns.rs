@@ -42,7 +42,8 @@ mod tests {
     #[tokio::test]
     async fn changes_of_one_function_take_turns_and_others_do_not_wait() {
         let in_turn = InTurn::default();
-        let (f, g) = (id("f"), id("g"));
+        let f = id("f");
+        let g = id("g");
         let first = in_turn.wait(&f).await;
         let mut second = Box::pin(in_turn.wait(&f));
         assert!(second.as_mut().now_or_never().is_none());

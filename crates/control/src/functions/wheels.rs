@@ -61,7 +61,8 @@ mod tests {
 
     #[test]
     fn a_tenant_sends_no_more_than_its_part_within_the_time() {
-        let (sent, now) = (SentWheels::default(), Instant::now());
+        let sent = SentWheels::default();
+        let now = Instant::now();
         let (one, two): (Tenant, Tenant) = ("one".parse().unwrap(), "two".parse().unwrap());
         let half = MAX_SENT.bytes() / 2;
         let add = |tenant, name: &str, bytes, after| {

@@ -201,7 +201,8 @@ async fn trace(
     Path(job): Path<String>,
     body::Body(body): body::Body,
 ) -> Answer {
-    let (job, asked) = (JobId::from(job), body::parse(&body)?);
+    let job = JobId::from(job);
+    let asked = body::parse(&body)?;
     platform.bursts.networks.check(&job, |tenant| identity.sees(tenant))?;
     json(StatusCode::OK, &platform.bursts.networks.trace(&job, asked).await?)
 }
@@ -262,7 +263,8 @@ async fn invoke(
     Path(name): Path<String>,
     body::Body(body): body::Body,
 ) -> Answer {
-    let (id, request) = (function(identity, name)?, body::parse::<InvokeRequest>(&body)?);
+    let id = function(identity, name)?;
+    let request = body::parse::<InvokeRequest>(&body)?;
     if !request.asynchronous {
         return answered(platform.functions.invoke(&id, request).await?);
     }
@@ -279,7 +281,8 @@ async fn invoke_all(
     Path(name): Path<String>,
     body::Body(body): body::Body,
 ) -> Answer {
-    let (id, request) = (function(identity, name)?, body::parse::<BatchRequest>(&body)?);
+    let id = function(identity, name)?;
+    let request = body::parse::<BatchRequest>(&body)?;
     let mut invocations = platform.functions.invoke_all(&id, request).await?;
     let rooms = invocations.iter_mut().filter_map(take_room).collect();
     Ok(hold(json(StatusCode::OK, &invocations)?, rooms))

@@ -134,7 +134,8 @@ mod tests {
 
     impl Remote {
         async fn new() -> Self {
-            let (idle, folder) = (idle_platform().await, tempfile::tempdir().unwrap());
+            let idle = idle_platform().await;
+            let folder = tempfile::tempdir().unwrap();
             let file = folder.path().join("tokens");
             let token = crate::access::tokens::add(&file, &"acme".parse().unwrap()).unwrap();
             let tokens = Arc::new(Tokens::open(&file).unwrap());
@@ -264,7 +265,9 @@ mod tests {
     async fn a_token_acts_for_its_tenant_only() {
         let remote = Remote::new().await;
         for tenant in ["acme".parse().unwrap(), Tenant::default()] {
-            let (deployed_ms, files, packed) = (1, None, None);
+            let deployed_ms = 1;
+            let files = None;
+            let packed = None;
             let record = FunctionRecord { tenant, spec: spec(""), deployed_ms, files, packed };
             remote.idle.records.put_function(&record).await.unwrap();
         }

@@ -130,11 +130,15 @@ async fn a_name_that_no_function_can_have_is_refused() {
 #[tokio::test]
 async fn trees_are_those_of_a_function_or_of_images() {
     let gateway = Gateway::new().await;
-    let (tenant, deployed_ms, files, packed) = ("acme".parse().unwrap(), 1, None, None);
+    let tenant = "acme".parse().unwrap();
+    let deployed_ms = 1;
+    let files = None;
+    let packed = None;
     let record = FunctionRecord { tenant, spec: spec(""), deployed_ms, files, packed };
     gateway.idle.records.put_function(&record).await.unwrap();
     let asked = async |of: &str, tenant: &str| {
-        let (url, header) = (format!("/v1/trees?of={of}"), (TENANT_HEADER, tenant));
+        let url = format!("/v1/trees?of={of}");
+        let header = (TENANT_HEADER, tenant);
         gateway.send(Peer::User(0), ("get", &url), header, "").await
     };
     asked("f", "acme").await.is(200, "", "it has no image and no files");
@@ -181,7 +185,8 @@ async fn a_longer_request_than_may_be_is_refused_before_its_body_is_sent() {
 async fn only_root_may_name_the_tenant_of_others() {
     let gateway = Gateway::new().await;
     for route in &ROUTES {
-        let (request, other) = ((route.method, &*route.url()), (TENANT_HEADER, "acme"));
+        let request = (route.method, &*route.url());
+        let other = (TENANT_HEADER, "acme");
         let refused = gateway.send(member(), request, other, route.body()).await;
         refused.is(403, Code::TENANT_REFUSED.code, &route.shown());
         let wrong = (TENANT_HEADER, "../acme");
@@ -213,7 +218,9 @@ async fn a_body_with_another_tenant_than_the_request_is_refused() {
 async fn a_function_is_there_for_its_tenant_only() {
     let gateway = Gateway::new().await;
     let tenant = "acme".parse().unwrap();
-    let (deployed_ms, files, packed) = (1, None, None);
+    let deployed_ms = 1;
+    let files = None;
+    let packed = None;
     let record = FunctionRecord { tenant, spec: spec(""), deployed_ms, files, packed };
     gateway.idle.records.put_function(&record).await.unwrap();
     for peer in [member(), Peer::User(0)] {

@@ -113,7 +113,8 @@ pub async fn compare(
     access: &Access,
 ) -> Result<ImageDifference, ErrorReport> {
     let open = |found: &Found| Readable::new(&found.image, found.origin.source(access)?);
-    let (first, second) = (open(first).map_err(reported)?, open(second).map_err(reported)?);
+    let first = open(first).map_err(reported)?;
+    let second = open(second).map_err(reported)?;
     let found = diff(&first, &second).await.map_err(reported)?;
     let changes = found.changes.into_iter().map(|(path, change)| (path, kind(change)));
     Ok(ImageDifference {

@@ -205,7 +205,8 @@ impl Origin for Watched {
     }
 
     fn layer(&self, index: usize) -> snowmelt_image::Result<Box<dyn Read + '_>> {
-        let (inner, name) = (self.inner.layer(index)?, format!("layer {}", index + 1));
+        let inner = self.inner.layer(index)?;
+        let name = format!("layer {}", index + 1);
         Ok(Box::new(WatchedLayer { inner, name, origin: self }))
     }
 }

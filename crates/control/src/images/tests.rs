@@ -113,7 +113,8 @@ async fn an_image_that_is_sent_is_the_one_that_is_read_directly() {
     assert_eq!((shown.name.as_str(), shown.blobs.len()), ("one:v1", 2));
     let verified = client.verify_image(&by_name("one:v1"), &mut |_| ()).await.unwrap();
     assert!(verified.blocks > 0 && verified.damages.is_empty());
-    let (first, second) = ("one:v1".to_owned(), "two:v1".to_owned());
+    let first = "one:v1".to_owned();
+    let second = "two:v1".to_owned();
     let both = DifferenceRequest { first, second, access: RegistryAccess::default() };
     let found = client.compare_images(&both, &mut |_| ()).await.unwrap();
     assert_eq!(found.changes, [("/file".to_owned(), PathChange::Content)]);

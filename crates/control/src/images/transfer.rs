@@ -49,7 +49,8 @@ impl Images {
                 Box::new(Sent::new(image, pieces, job).map_err(reported)?)
             }
             ImageSource::Registry(from) => {
-                let (access, from) = (access(request.access)?, reference(&from)?);
+                let access = access(request.access)?;
+                let from = reference(&from)?;
                 job.wait(ImageLocation::Registry(from).open(&access))?
             }
         };
@@ -63,9 +64,11 @@ impl Images {
     pub fn pull(&self, request: PullRequest, user: Option<u32>) -> Receiver<ImageEvent> {
         let images = self.clone();
         let pull = move |job: &Arc<Job>| {
-            let (from, name) = (reference(&request.from)?, reference(&request.name)?);
+            let from = reference(&request.from)?;
+            let name = reference(&request.name)?;
             check_name(&name, user)?;
-            let (layout, access) = (images.layout()?, access(request.access)?);
+            let layout = images.layout()?;
+            let access = access(request.access)?;
             let progress = |blob, blobs, bytes| job.transferred("fetching", blob, blobs, bytes);
             let pulled = job.wait(exchange::pull(&from, &layout, &access, &progress))?;
             layout.tag_for(&name.to_string(), &pulled.manifest, user).map_err(reported)?;
@@ -78,8 +81,10 @@ impl Images {
     pub fn push(&self, request: PushRequest, user: Option<u32>) -> Receiver<ImageEvent> {
         let images = self.clone();
         let push = move |job: &Arc<Job>| {
-            let (name, to) = (reference(&request.name)?, reference(&request.to)?);
-            let (layout, access) = (images.layout()?, access(request.access)?);
+            let name = reference(&request.name)?;
+            let to = reference(&request.to)?;
+            let layout = images.layout()?;
+            let access = access(request.access)?;
             let manifest = layout.find(Some(&name.to_string())).map_err(reported)?;
             // It stays complete, whatever becomes of its name.
             let _pinned = layout.pin(&manifest.digest).map_err(reported)?;

@@ -115,7 +115,8 @@ impl Sent {
         // Without a configuration, no digest says which layers there are.
         let layers = if config.is_none() { 1 } else { image.layers };
         let image = Described { config, layers, original: original.transpose()? };
-        let (pieces, has_ended) = (Mutex::new(pieces), AtomicBool::new(true));
+        let pieces = Mutex::new(pieces);
+        let has_ended = AtomicBool::new(true);
         Ok(Self { image, job: Arc::clone(job), pieces, has_ended })
     }
 

@@ -102,7 +102,8 @@ impl Leases {
     pub fn new(functions: Functions, udfs: UdfRegistry, folders: Folders) -> Self {
         let room = Arc::new(Semaphore::new(MAX_RELAYED));
         let shares = Shares::new(MAX_OF_TENANT);
-        let (tasks, over) = (TaskTracker::new(), CancellationToken::new());
+        let tasks = TaskTracker::new();
+        let over = CancellationToken::new();
         let relayed = Relays { room, shares, tasks, over };
         Self { functions, udfs, folders, relayed, durations: Durations::default() }
     }
@@ -171,7 +172,8 @@ impl Leases {
             let message = format!("there are {MAX_RELAYED} leases by the API, which are the most");
             ErrorReport::new(Code::NO_ROOM, message).hint("try again when others have ended")
         })?;
-        let (leases, over) = (Arc::clone(self), self.relayed.over.clone());
+        let leases = Arc::clone(self);
+        let over = self.relayed.over.clone();
         self.relayed.tasks.spawn(async move {
             let served = async {
                 // The client may have ended meanwhile.
@@ -329,7 +331,8 @@ async fn open<'a>(placements: &'a Placements, callee: Callee<'a>) -> Result<Out<
                 placed.has_one_less();
                 let connection = lease.open(callee.load, LOAD_LIMIT).await;
                 let connection = connection.map_err(|error| error.report())?;
-                let (start, cold) = (lease.start, lease.cold);
+                let start = lease.start;
+                let cold = lease.cold;
                 let leased = Leased { start, cold, timeout_ms, host: None };
                 return Ok(Out { held: held(At::Here(lease), placed), connection, leased });
             }

@@ -26,7 +26,8 @@ const COUNTS: &str =
 fn client(leases: &Arc<Leases>) -> FrameStream {
     let (near, far) = BlockingStream::pair().unwrap();
     far.set_nonblocking(true).unwrap();
-    let (leases, far) = (Arc::clone(leases), Watched::new(UnixStream::from_std(far).unwrap()));
+    let leases = Arc::clone(leases);
+    let far = Watched::new(UnixStream::from_std(far).unwrap());
     tokio::spawn(async move { leases.connection(far).await });
     FrameStream::new(near)
 }
@@ -60,7 +61,9 @@ fn end(client: &mut FrameStream) {
 /// Leases the instances of `COUNTS`, which are on this host or on another one. `leased` looks while
 /// the first of them is.
 async fn lease_all(leases: &Arc<Leases>, host: Option<&'static str>, leased: impl FnOnce()) {
-    let (mut one, mut two, mut three) = (client(leases), client(leases), client(leases));
+    let mut one = client(leases);
+    let mut two = client(leases);
+    let mut three = client(leases);
     let dialogue = spawn_blocking(move || {
         let (leased, mut first) = lease(&mut one);
         assert_eq!(leased.host.as_ref().map(HostName::as_str), host);
@@ -177,7 +180,8 @@ fn a_client_is_told_why_its_instance_on_another_host_has_ended() {
 /// A client of the API, and what serves it.
 fn client_of_api(leases: &Arc<Leases>) -> (DuplexStream, JoinHandle<()>) {
     let (client, stream) = tokio::io::duplex(1 << 16);
-    let (leases, stream) = (Arc::clone(leases), Watched::new(stream));
+    let leases = Arc::clone(leases);
+    let stream = Watched::new(stream);
     let identity = Identity::new(Peer::User(0), None).unwrap();
     let serving = async move { leases.connection(Relayed { stream, identity }).await };
     (client, tokio::spawn(serving))

@@ -89,7 +89,8 @@ mod tests {
     #[test]
     fn a_call_that_is_dropped_has_failed() {
         let calls = Arc::new(Calls::default());
-        let (tenant, named) = (Tenant::default(), spec(""));
+        let tenant = Tenant::default();
+        let named = spec("");
         let temporary = FunctionSpec { ephemeral: true, ..named.clone() };
         let one = Counted::begin(&calls, &tenant, &named);
         let other = Counted::begin(&calls, &tenant, &temporary);

@@ -59,7 +59,8 @@ pub(crate) fn outcome<T>(result: &Result<T, ErrorReport>) -> &'static str {
 
 impl Durations {
     pub fn record(&self, tenant: &Tenant, function: &str, outcome: &'static str, took: Duration) {
-        let (tenant, function) = (tenant.to_string(), function.to_owned());
+        let tenant = tenant.to_string();
+        let function = function.to_owned();
         let mut key = Series { tenant, function, outcome };
         let mut series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
         if series.len() >= MAX_SERIES && !series.contains_key(&key) {
@@ -93,7 +94,8 @@ mod tests {
 
     #[test]
     fn times_are_counted_by_tenant_function_and_outcome() {
-        let (durations, acme) = (Durations::default(), "acme".parse::<Tenant>().unwrap());
+        let durations = Durations::default();
+        let acme = "acme".parse::<Tenant>().unwrap();
         let second = Duration::from_secs(1);
         durations.record(&acme, "f", "succeeded", second);
         durations.record(&acme, "f", "succeeded", 2 * second);
@@ -101,7 +103,8 @@ mod tests {
         durations.record(&Tenant::default(), "f", "succeeded", second);
         let found = durations.read(Some(&acme));
         assert_eq!(found.len(), 2);
-        let (failed, succeeded) = (&found[0], &found[1]);
+        let failed = &found[0];
+        let succeeded = &found[1];
         assert_eq!((failed.0.outcome, failed.1.buckets[12]), ("SM-0201", 1));
         assert_eq!((succeeded.1.buckets[6], succeeded.1.buckets[7]), (1, 1));
         assert_eq!(succeeded.1.sum, 3 * second);
@@ -110,7 +113,8 @@ mod tests {
 
     #[test]
     fn names_that_never_end_have_one_series() {
-        let (durations, tenant) = (Durations::default(), Tenant::default());
+        let durations = Durations::default();
+        let tenant = Tenant::default();
         for number in 0..2 * MAX_SERIES {
             durations.record(&tenant, &format!("f{number}"), "succeeded", Duration::ZERO);
         }

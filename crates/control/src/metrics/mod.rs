@@ -58,7 +58,8 @@ impl Collector for Times {
         let help = "Time from the beginning of a call of a function, or of a lease, to its end";
         let mut family = families.family("call_seconds", help, MetricType::Histogram)?;
         for (by, of, times) in &self.calls {
-            let (tenant, function) = (of.tenant.as_str(), of.function.as_str());
+            let tenant = of.tenant.as_str();
+            let function = of.function.as_str();
             let by = ("by", *by);
             let labels = [("tenant", tenant), ("function", function), by, ("outcome", of.outcome)];
             encode_times(family.encode_family(&labels)?, times)?;
@@ -76,7 +77,8 @@ impl Collector for Times {
 fn encode_times(mut encoder: MetricEncoder<'_>, times: &Histogram) -> fmt::Result {
     let bounds = BOUNDS_S.into_iter().chain([f64::MAX]);
     let buckets: Vec<_> = bounds.zip(times.buckets).collect();
-    let (sum, count) = (times.sum.as_secs_f64(), times.buckets.iter().sum());
+    let sum = times.sum.as_secs_f64();
+    let count = times.buckets.iter().sum();
     encoder.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
 }
 
@@ -167,7 +169,8 @@ fn ledger(families: &mut Families, ledger: &LedgerFigures) -> fmt::Result {
 }
 
 fn caches(families: &mut Families, figures: &Figures) -> fmt::Result {
-    let (handlers, installs) = (&figures.node.handlers, &figures.node.installs);
+    let handlers = &figures.node.handlers;
+    let installs = &figures.node.installs;
     let imports = &figures.node.imports;
     families.counters(
         ("cache_hits", "Requests that a cache served"),

@@ -42,7 +42,8 @@ async fn remove(
     identity: &Identity,
     request: &PlatformPruneRequest,
 ) -> Result<Vec<PrunedPart>, ErrorReport> {
-    let (of, dry) = (identity.only(), request.dry_run);
+    let of = identity.only();
+    let dry = request.dry_run;
     let records = platform.functions.records();
     let (versions, bytes) = platform.udfs.prune_versions(of, dry).await?;
     let mut parts = vec![part("versions", versions, bytes)];
@@ -73,7 +74,8 @@ async fn files(
     dry: bool,
 ) -> Result<PrunedPart, ErrorReport> {
     let used = platform.udfs.used_files().await?;
-    let (node, of) = (platform.node.clone(), of.cloned());
+    let node = platform.node.clone();
+    let of = of.cloned();
     let prune = move || node.files().prune(&used, LATELY, of.as_ref(), dry);
     let RemovedFiles { files, bytes } =
         blocking(move || prune().map_err(|error| error.report())).await?;

@@ -203,7 +203,8 @@ pub(crate) fn on_another_host_behind(
     let listener = listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = Some(before(listener.local_addr().unwrap()));
     let name: HostName = "far".to_owned().try_into().unwrap();
-    let (joined, reports) = (hosts.clone(), far.clone());
+    let joined = hosts.clone();
+    let reports = far.clone();
     let report = move || {
         let join = HostJoin { name: name.clone(), address, facts: reports.facts() };
         joined.join(join).unwrap();

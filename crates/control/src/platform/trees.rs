@@ -71,7 +71,9 @@ mod tests {
     #[tokio::test]
     async fn of_a_name_are_its_function_and_its_udf_or_else_images() {
         let idle = idle_platform().await;
-        let (tenant, one, two) = (Tenant::default(), "1".repeat(64), "2".repeat(64));
+        let tenant = Tenant::default();
+        let one = "1".repeat(64);
+        let two = "2".repeat(64);
         let images = IMAGES.map(str::to_owned).into_iter();
         let all: Vec<_> = images.chain([&one, &two].map(|digest| file_tree(digest))).collect();
         let asked = async |name: &str| {
@@ -101,7 +103,9 @@ mod tests {
 
         let mut spec = spec("");
         spec.files = files(&two);
-        let (deployed_ms, files, packed) = (1, None, None);
+        let deployed_ms = 1;
+        let files = None;
+        let packed = None;
         let record = FunctionRecord { tenant: tenant.clone(), spec, deployed_ms, files, packed };
         records.put_function(&record).await.unwrap();
         let of_both = [&of_udf[..], &[file_tree(&two)]].concat();

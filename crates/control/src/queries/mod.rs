@@ -67,7 +67,8 @@ impl Queries {
     ) -> Self {
         let with_objects = watch::Sender::default();
         let peers = QueryPeers { hosts, trees, placements, is_alone: false };
-        let (running, durations) = (Arc::default(), Durations::default());
+        let running = Arc::default();
+        let durations = Durations::default();
         Self { host, peers, udfs, shutdown, running, durations, with_objects }
     }
 
@@ -91,7 +92,8 @@ impl Queries {
     /// is up, and when the server ends; dropping it destroys its sandboxes.
     pub async fn run(&self, tenant: &Tenant, request: QueryRequest, frames: mpsc::Sender<Bytes>) {
         let _running = Running::new(&self.running);
-        let (id, begun) = (QueryId::new(), Instant::now());
+        let id = QueryId::new();
+        let begun = Instant::now();
         let limit = request.options.timeout_ms;
         let time_is_up = async {
             match limit {
@@ -112,7 +114,8 @@ impl Queries {
         let folder = exchange_folder(now_ms() / 1000, id.as_str());
         // Boxed, because the compiler follows the types of futures only to some depth.
         let answered = AtomicBool::new(false);
-        let (id_of, folder_of) = (id.clone(), folder.clone());
+        let id_of = id.clone();
+        let folder_of = folder.clone();
         let asked =
             Asked { tenant, request: &request, id: id_of, answered: &answered, folder: folder_of };
         let answer = self.answer(asked, frames.clone()).boxed();

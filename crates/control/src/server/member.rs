@@ -69,8 +69,10 @@ impl Member {
         let control = Remote::new(self.membership.control, self.membership.token.clone());
         let serving = listener::serve(self.listener, router, shutdown.clone());
         let (answered, first_answer) = oneshot::channel();
-        let (membership, asked) = (self.membership.clone(), shutdown.clone());
-        let (beaten_to, beats) = (control.clone(), agent.clone());
+        let membership = self.membership.clone();
+        let asked = shutdown.clone();
+        let beaten_to = control.clone();
+        let beats = agent.clone();
         let beating = in_time("beats", move || beat(membership, beaten_to, beats, asked, answered));
         let (served, beaten, ()) = tokio::join!(
             serving,
@@ -106,7 +108,8 @@ async fn beat(
     joined: oneshot::Sender<()>,
 ) -> Result<(), ErrorReport> {
     let mut joined = Some(joined);
-    let (mut was_there, mut refused_since) = (true, None);
+    let mut was_there = true;
+    let mut refused_since = None;
     while !shutdown.is_cancelled() {
         let join = HostJoin {
             name: membership.name.clone(),
@@ -154,7 +157,8 @@ mod tests {
 
     #[test]
     fn a_host_asks_again_while_the_one_that_it_replaces_may_have_its_name() {
-        let (mut since, begun) = (None, Instant::now());
+        let mut since = None;
+        let begun = Instant::now();
         let unreachable = ErrorReport::new(Code::SERVER_UNREACHABLE, "");
         let other_version = ErrorReport::new(Code::HOST_REFUSED, "");
         let taken = ErrorReport { retryable: true, ..other_version.clone() };

@@ -126,7 +126,8 @@ impl Logs {
         let tenant = Tenant::default();
         for function in functions.clone().filter(|function| function.tenant != tenant) {
             let same = FunctionId { tenant: tenant.clone(), name: function.name.clone() };
-            let (from, to) = (self.folder(&same), self.folder(function));
+            let from = self.folder(&same);
+            let to = self.folder(function);
             let is_shared = functions.clone().any(|other| *other == same);
             if !is_shared && from.exists() && !to.exists() {
                 // A function can be called without its log.

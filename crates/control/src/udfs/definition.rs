@@ -51,7 +51,8 @@ impl UdfRegistry {
             }
             Definition::Other => return no_files(request).map(|()| None),
         };
-        let (options, working_folder) = (request.options.clone(), request.working_folder.clone());
+        let options = request.options.clone();
+        let working_folder = request.working_folder.clone();
         Ok(Some(QueryRequest { sql, options, working_folder, ..QueryRequest::default() }))
     }
 
@@ -71,7 +72,8 @@ impl UdfRegistry {
         let source = source(request, create)?;
         let made = self.put(tenant, source, existing, events).await?;
         let version = made.first().map_or(0, |record| record.version);
-        let (name, text) = (literal(&name), literal(&parsed.text()));
+        let name = literal(&name);
+        let text = literal(&parsed.text());
         Ok(format!("SELECT {name} AS \"function\", {version} AS version, {text} AS signature"))
     }
 
@@ -117,7 +119,8 @@ fn without_comments(sql: &str) -> &str {
 
 /// Returns the text behind a comment, in which other comments can be nested.
 fn after_comment(comment: &str) -> &str {
-    let (mut depth, mut rest) = (1_usize, comment);
+    let mut depth = 1_usize;
+    let mut rest = comment;
     while depth > 0 {
         let Some(at) = rest.find(['*', '/']) else { return "" };
         rest = &rest[at..];
@@ -153,7 +156,8 @@ fn no_parameters(request: &QueryRequest) -> Result<(), ErrorReport> {
 
 /// Makes the code of a function from its statement.
 fn source(request: &QueryRequest, create: CreateFunction) -> Result<UdfSource, ErrorReport> {
-    let (sql, files) = (request.sql.as_str(), request.files.clone());
+    let sql = request.sql.as_str();
+    let files = request.files.clone();
     let CreateFunction { signature, packages, secrets, image, code, .. } = create;
     let outside = || ErrorReport::new(Code::PROTOCOL, "the code is not a part of its statement");
     let before = sql.get(..code.start).ok_or_else(outside)?;

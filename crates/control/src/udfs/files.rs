@@ -44,7 +44,8 @@ impl UdfRegistry {
             let message = format!("a request names at most {MAX_ASKED} files");
             return Err(ErrorReport::new(Code::FUNCTION_FILE, message));
         }
-        let (files, tenant) = (self.files().clone(), tenant.clone());
+        let files = self.files().clone();
+        let tenant = tenant.clone();
         let missing = blocking(move || Ok(files.missing(&tenant, &asked.digests))).await?;
         Ok(MissingFiles { missing })
     }
@@ -117,7 +118,8 @@ impl UdfRegistry {
     }
 
     async fn release(&self, tenant: &Tenant, gone: BTreeSet<String>) -> Result<(), ErrorReport> {
-        let (files, of) = (self.files().clone(), tenant.clone());
+        let files = self.files().clone();
+        let of = tenant.clone();
         let left =
             blocking(move || files.release(&of, &gone).map_err(|error| error.report())).await?;
         self.pending.add(tenant, left);

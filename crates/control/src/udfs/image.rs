@@ -35,9 +35,11 @@ impl UdfCatalog {
         let elsewhere = has_registry(image).then(|| {
             let Given { files: given, secrets } = given.clone();
             let name = pinned(image, &usual);
-            let (code, tree) = (source.code.clone(), image.to_owned());
+            let code = source.code.clone();
+            let tree = image.to_owned();
             let image = Some(UdfImage { name, tree, code: files.clone() });
-            let (packages, imports) = (Vec::new(), Vec::new());
+            let packages = Vec::new();
+            let imports = Vec::new();
             Arc::new(PortableUdf { code, packages, imports, image, files: given, secrets })
         });
         // A program gets its memory limit, so one with another limit is another program.

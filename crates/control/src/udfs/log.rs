@@ -27,7 +27,8 @@ impl UdfLogs {
         if text.is_empty() {
             return;
         }
-        let (at_ms, query) = (crate::now_ms(), query.cloned());
+        let at_ms = crate::now_ms();
+        let query = query.cloned();
         let entry = UdfLogEntry { at_ms, query, text: text.to_owned() };
         if let Err(error) = self.logs.write(&self.folder(tenant, name), &entry) {
             tracing::warn!(%tenant, name, %error, "cannot keep the log of a UDF");
@@ -93,7 +94,8 @@ mod tests {
     fn the_last_lines_of_a_tenants_function_are_kept() {
         let folder = tempfile::tempdir().unwrap();
         let logs = UdfLogs::new(folder.path().join("logs"));
-        let (ours, theirs) = ("ours".parse().unwrap(), "theirs".parse().unwrap());
+        let ours = "ours".parse().unwrap();
+        let theirs = "theirs".parse().unwrap();
         assert!(texts(&logs, "ours", None).is_empty());
         logs.keep(&ours, "score", Some(&QueryId::new()), "a\nb\n");
         logs.keep(&ours, "Score", None, "c\nd\ne");

@@ -43,7 +43,8 @@ impl UdfRegistry {
         tenant: &Tenant,
         request: RegisterRequest,
     ) -> Result<Vec<UdfSummary>, ErrorReport> {
-        let (source, events) = (request.source, Events::ignored());
+        let source = request.source;
+        let events = Events::ignored();
         let records = self.put(tenant, source, Existing::Replaced, &events).await?;
         let listed = self.list(tenant).await?;
         let of = |record: UdfRecord| named(&listed, &record.signature.name).cloned();
@@ -273,7 +274,8 @@ fn summaries(entries: Vec<UdfEntry>) -> Result<Vec<UdfSummary>, ErrorReport> {
         let earlier = made.pop_if(|last| last.name.eq_ignore_ascii_case(&signature.name));
         let mut versions = earlier.map_or_else(Vec::new, |earlier| earlier.versions);
         versions.push(version);
-        let (name, text) = (signature.name.clone(), parsed.text());
+        let name = signature.name.clone();
+        let text = parsed.text();
         made.push(UdfSummary {
             name,
             version,
@@ -293,7 +295,8 @@ fn summaries(entries: Vec<UdfEntry>) -> Result<Vec<UdfSummary>, ErrorReport> {
 /// Returns the names in a statement that are followed by a parenthesis, in lower case. The
 /// statement itself is parsed by its driver; a name too many here is only looked up in vain.
 fn called_names(sql: &str) -> BTreeSet<String> {
-    let (mut names, mut rest) = (BTreeSet::new(), sql);
+    let mut names = BTreeSet::new();
+    let mut rest = sql;
     while let Some(first) = rest.chars().next() {
         if names.len() >= MAX_NAMES {
             break;

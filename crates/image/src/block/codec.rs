@@ -123,7 +123,9 @@ impl Frame<'_> {
 /// Returns the frames of a verified block of `raw` bytes that overlap `wanted`.
 fn frames<'a>(stored: &'a [u8], raw: usize, wanted: &Range<usize>) -> Result<Vec<Frame<'a>>> {
     let wrong = |reason: String| Error::damaged("a block", reason);
-    let (mut rest, mut at, mut found) = (stored, 0, Vec::new());
+    let mut rest = stored;
+    let mut at = 0;
+    let mut found = Vec::new();
     while at < wanted.end {
         let size = find_frame_compressed_size(rest)
             .map_err(|code| wrong(format!("zstd: {}", get_error_name(code))))?;

@@ -61,7 +61,8 @@ mod tests {
     #[test]
     fn the_root_depends_on_every_block_its_place_and_the_sizes() {
         for count in 1..20 {
-            let (all, raw) = (entries(count), count as u64 * BlockSize::MIN.bytes() as u64);
+            let all = entries(count);
+            let raw = count as u64 * BlockSize::MIN.bytes() as u64;
             let root = |entries: &[BlockEntry]| super::root(entries, raw, BlockSize::MIN);
             let mut roots = vec![
                 root(&all),

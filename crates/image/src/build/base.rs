@@ -35,7 +35,8 @@ impl BlockBase {
     pub async fn fetch(image: Image, source: Arc<dyn BlockSource>) -> Result<Self> {
         let bytes = image.metadata.raw_size;
         if bytes > MAX_METADATA_BYTES {
-            let (what, limit) = ("the metadata part".to_owned(), MAX_METADATA_BYTES);
+            let what = "the metadata part".to_owned();
+            let limit = MAX_METADATA_BYTES;
             return Err(Error::Limit { what, limit, unit: "bytes" });
         }
         let config = &image.config;

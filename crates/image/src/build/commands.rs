@@ -33,7 +33,9 @@ impl Alternative {
         if names.into_iter().any(|name| name.contains('/') || name.starts_with('.')) {
             return None;
         }
-        let (name, link, path) = (name.clone(), link.clone(), path.clone());
+        let name = name.clone();
+        let link = link.clone();
+        let path = path.clone();
         Some(Self { name, priority: priority.parse().ok()?, link, path, slaves })
     }
 }
@@ -48,7 +50,8 @@ pub(super) fn commands(script: &str) -> Vec<Vec<String>> {
 fn of_line(line: &str) -> Vec<Vec<String>> {
     const STARTS: [&str; 10] = ["if", "then", "else", "elif", "do", "while", "!", "{", "(", "exec"];
     const ENDS: [&str; 7] = ["&&", "||", ";", "|", "}", ")", ";;"];
-    let (mut found, mut command) = (Vec::new(), Vec::new());
+    let mut found = Vec::new();
+    let mut command = Vec::new();
     for word in line.split_whitespace() {
         let (word, is_last) = match word.strip_suffix(';') {
             Some(word) => (word, true),

@@ -203,7 +203,8 @@ mod tests {
 
     /// Makes a package with one file, as a maintainer would build it.
     fn deb(folder: &Path, name: &str, file: &str) -> PathBuf {
-        let (root, path) = (folder.join(name), folder.join(format!("{name}.deb")));
+        let root = folder.join(name);
+        let path = folder.join(format!("{name}.deb"));
         fs::create_dir_all(root.join("DEBIAN")).unwrap();
         fs::create_dir_all(root.join("usr/share/it")).unwrap();
         fs::write(root.join("usr/share/it").join(file), file).unwrap();
@@ -235,7 +236,8 @@ mod tests {
     #[test]
     fn an_invalid_package_leaves_no_files() {
         let scratch = tempfile::tempdir().unwrap();
-        let (bad, cache) = (scratch.path().join("bad.deb"), scratch.path().join("cache"));
+        let bad = scratch.path().join("bad.deb");
+        let cache = scratch.path().join("cache");
         fs::write(&bad, "no package").unwrap();
         assert!(matches!(unpack(&[bad], &cache, &ignore), Err(Error::NoTool { .. })));
         assert_eq!(fs::read_dir(&cache).unwrap().count(), 0);

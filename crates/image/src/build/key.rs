@@ -65,7 +65,8 @@ fn walk(path: &Path, hasher: &mut blake3::Hasher, newest: &mut Duration) -> io::
     for figure in [metadata.dev(), metadata.ino(), u64::from(metadata.mode()), metadata.size()] {
         hasher.update(&figure.to_le_bytes());
     }
-    let (seconds, nanos) = (metadata.ctime(), metadata.ctime_nsec());
+    let seconds = metadata.ctime();
+    let nanos = metadata.ctime_nsec();
     hasher.update(&seconds.to_le_bytes()).update(&nanos.to_le_bytes());
     let changed = Duration::new(u64::try_from(seconds).unwrap_or(0), nanos as u32);
     *newest = changed.max(*newest);
@@ -95,7 +96,8 @@ mod tests {
     #[test]
     fn every_change_gives_another_key() {
         let folder = tempfile::tempdir().unwrap();
-        let (a, b) = (folder.path().join("a"), folder.path().join("b"));
+        let a = folder.path().join("a");
+        let b = folder.path().join("b");
         let mut keys = vec![key(folder.path())];
         let changes: [&dyn Fn(); 6] = [
             &|| fs::write(&a, "one").unwrap(),

@@ -117,7 +117,8 @@ impl Libraries {
         }
         for entry in fs::read_dir(folder).map_err(Error::io("read", folder))? {
             let entry = entry.map_err(Error::io("read", folder))?;
-            let (path, file) = (entry.path(), entry.file_name());
+            let path = entry.path();
+            let file = entry.file_name();
             let kind = entry.file_type().map_err(Error::io("read", &path))?;
             let file = file.to_string_lossy();
             if kind.is_dir() {
@@ -185,7 +186,8 @@ struct Segments {
 
 impl Segments {
     fn read(file: &File, header: &[u8; 64]) -> io::Result<Self> {
-        let (at, size) = (number(header, 32), u64::from(short(header, 54)));
+        let at = number(header, 32);
+        let size = u64::from(short(header, 54));
         let count = short(header, 56);
         if size < 56 || count > MAX_SEGMENTS {
             return Err(io::ErrorKind::InvalidData.into());
@@ -193,7 +195,9 @@ impl Segments {
         let table = piece(file, at, size * u64::from(count), size * u64::from(count))?;
         let mut segments = Self { loaded: Vec::new(), dynamic: None };
         for entry in table.chunks_exact(size as usize) {
-            let (offset, address, bytes) = (number(entry, 8), number(entry, 16), number(entry, 32));
+            let offset = number(entry, 8);
+            let address = number(entry, 16);
+            let bytes = number(entry, 32);
             match u32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]) {
                 LOAD => segments.loaded.push((address, offset, bytes)),
                 DYNAMIC => segments.dynamic = Some((offset, bytes)),

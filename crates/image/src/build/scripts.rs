@@ -226,7 +226,8 @@ mod tests {
     #[test]
     fn the_alternative_of_the_highest_priority_and_the_shell_are_there() {
         let scratch = tempfile::tempdir().unwrap();
-        let (root, of) = (scratch.path().join("root"), scratch.path());
+        let root = scratch.path().join("root");
+        let of = scratch.path();
         for path in ["usr/lib/blas/libblas.so.3", "usr/lib/fast/libblas.so.3", "bin/dash"] {
             write(&root, path);
         }
@@ -271,7 +272,8 @@ mod tests {
     #[test]
     fn nothing_is_written_through_links_of_packages() {
         let scratch = tempfile::tempdir().unwrap();
-        let (root, outside) = (scratch.path().join("root"), scratch.path().join("outside"));
+        let root = scratch.path().join("root");
+        let outside = scratch.path().join("outside");
         fs::create_dir_all(&outside).unwrap();
         write(&root, "usr/bin/it");
         symlink(&outside, root.join("etc")).unwrap();

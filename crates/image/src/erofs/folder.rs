@@ -18,7 +18,8 @@ pub(crate) struct Name<'a> {
 
 /// Computes the encoded size of names with these lengths, in this order.
 pub(super) fn size(lengths: impl Iterator<Item = usize>) -> u64 {
-    let (mut full, mut used) = (0, 0);
+    let mut full = 0;
+    let mut used = 0;
     for length in lengths {
         if used + ENTRY_BYTES + length > UNIT {
             full += UNIT as u64;

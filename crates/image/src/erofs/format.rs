@@ -207,7 +207,8 @@ pub(super) fn head(image: &[u8]) -> Option<Head> {
         && bytes.u32_at(4) == checksum(image);
     let slots = image.get(slots..head_bytes(count)).filter(|_| is_ours)?;
     let devices = slots.chunks_exact(SLOT_BYTES).map(|slot| slot.u32_at(64)).collect();
-    let (inodes, blocks) = (bytes.u64_at(16), bytes.u32_at(36));
+    let inodes = bytes.u64_at(16);
+    let blocks = bytes.u32_at(36);
     Some(Head { root: bytes.u16_at(14), inodes, blocks, devices })
 }
 

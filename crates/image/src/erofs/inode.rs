@@ -63,7 +63,8 @@ pub(super) fn extent(inode: &Inode, chunk: &[u8], devices: &[u32]) -> Result<(Ex
     if inode.union != format::chunk_form(inode.size) {
         return Err(wrong("a file has several chunks"));
     }
-    let (device, block) = (chunk.u16_at(2), chunk.u32_at(4));
+    let device = chunk.u16_at(2);
+    let block = chunk.u32_at(4);
     let layer = usize::from(device).checked_sub(1);
     let end = u64::from(block) + inode.size.div_ceil(UNIT as u64);
     match layer.and_then(|layer| Some((layer, *devices.get(layer)?))) {

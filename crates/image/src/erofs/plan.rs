@@ -144,7 +144,8 @@ fn place(planned: &mut Planned, node: &Node, cursor: u64) -> u64 {
         return cursor + head;
     }
     for candidate in [cursor, cursor.next_multiple_of(UNIT as u64)] {
-        let (first, last) = (candidate + head, candidate + head + tail - 1);
+        let first = candidate + head;
+        let last = candidate + head + tail - 1;
         if first / UNIT as u64 == last / UNIT as u64 {
             planned.offset = candidate;
             planned.layout = Layout::Inline;

@@ -169,7 +169,8 @@ mod tests {
     }
 
     fn same(one: (&Tree, NodeId), other: (&Tree, NodeId)) {
-        let (a, b) = (one.0.node(one.1), other.0.node(other.1));
+        let a = one.0.node(one.1);
+        let b = other.0.node(other.1);
         let has_bytes = matches!(&a.kind, Kind::File(extent) if extent.size > 0);
         let kind = |node: &Node| match &node.kind {
             // The position of an empty file is not stored.

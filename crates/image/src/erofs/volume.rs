@@ -74,7 +74,8 @@ impl<B: Bytes> Volume<B> {
     /// Looks up the inode number of a name in a folder by binary search: names are sorted over all
     /// blocks.
     pub async fn lookup(&self, folder: &File, wanted: &[u8]) -> Result<Option<u64>> {
-        let (mut low, mut high) = (0, self.blocks_of(folder)?);
+        let mut low = 0;
+        let mut high = self.blocks_of(folder)?;
         while low < high {
             let middle = low + (high - low) / 2;
             let block = self.block(folder, middle).await?;

@@ -56,7 +56,8 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Xattrs> {
         return None;
     }
     while !rest.is_empty() {
-        let (length, value) = (usize::from(*rest.first()?), rest.get(2..4)?.u16_at(0) as usize);
+        let length = usize::from(*rest.first()?);
+        let value = rest.get(2..4)?.u16_at(0) as usize;
         let (prefix, _) = PREFIXES.iter().find(|(_, index)| rest.get(1) == Some(index))?;
         let name = [prefix, rest.get(4..4 + length)?].concat();
         let value = rest.get(4 + length..4 + length + value)?;

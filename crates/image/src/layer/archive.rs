@@ -41,7 +41,9 @@ impl<R: Read> Archive<R> {
 
     /// Reads the next member; skips the rest of the current one.
     pub fn next(&mut self) -> Result<Option<Member>> {
-        let (mut path, mut link, mut records) = (None, None, Records::new());
+        let mut path = None;
+        let mut link = None;
+        let mut records = Records::new();
         loop {
             self.skip()?;
             let Some(header) = self.header()? else {
@@ -60,7 +62,8 @@ impl<R: Read> Archive<R> {
                     self.global.extend(more);
                     // Each header is small, but they accumulate in memory.
                     let kept = self.global.iter().map(|(key, value)| key.len() + value.len());
-                    let (kept, most) = (kept.sum::<usize>() as u64, self.limits.header_bytes);
+                    let kept = kept.sum::<usize>() as u64;
+                    let most = self.limits.header_bytes;
                     Limits::check(kept, most, "the global headers of a layer", "bytes")?;
                 }
                 EntryType::XHeader => records = pax::parse(&self.extension(size)?)?,

@@ -163,7 +163,8 @@ fn content<W: Write>(
 }
 
 fn attributes(path: &EntryPath, member: &Member) -> Result<Attributes> {
-    let (header, records) = (&member.header, &member.records);
+    let header = &member.header;
+    let records = &member.records;
     let id = |key: &str, bytes: &[u8], field: io::Result<u64>| -> Result<u32> {
         let found = match number(records, key)? {
             Some(id) => id,

@@ -51,7 +51,8 @@ impl LazyMount {
         let Readers { metadata, layers } = readers;
         let device = connection()?;
         let fuse = mount_fuse(device.as_fd(), form)?;
-        let (parts, failures) = ((&metadata, &layers[..]), Arc::default());
+        let parts = (&metadata, &layers[..]);
+        let failures = Arc::default();
         let requests = serve(form, device.as_fd(), parts, &failures, (runtime, Start::New))?;
         let began = Instant::now();
         let (root, files) = match form {
@@ -75,7 +76,8 @@ impl LazyMount {
         (root, device): (OwnedFd, OwnedFd),
     ) -> Result<Self> {
         let Readers { metadata, layers } = readers;
-        let (parts, failures) = ((&metadata, &layers[..]), Arc::default());
+        let parts = (&metadata, &layers[..]);
+        let failures = Arc::default();
         let start = Start::TakeOver;
         let requests = serve(form, device.as_fd(), parts, &failures, (runtime, start))?;
         Ok(Self { root, metadata, layers, device, requests, failures, _files: None })

@@ -85,7 +85,9 @@ impl Request {
     /// Parses a request; `None` if it is too short, which means that the protocol versions differ.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let (head, body) = bytes.split_at_checked(IN_HEADER)?;
-        let (opcode, unique, node) = (u32_at(head, 4)?, u64_at(head, 8)?, u64_at(head, 16)?);
+        let opcode = u32_at(head, 4)?;
+        let unique = u64_at(head, 8)?;
+        let node = u64_at(head, 16)?;
         let operation = match opcode {
             26 => Operation::Init { flags: u32_at(body, 12)? },
             1 => Operation::Lookup { folder: node, name: text_at(body, 0)? },

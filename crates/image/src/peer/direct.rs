@@ -46,7 +46,8 @@ impl BlockSource for HostSource {
     }
 
     async fn stream(&self, blob: &OciDigest, range: Range<u64>) -> Result<Pieces> {
-        let (image, if_here) = (blob.clone(), false);
+        let image = blob.clone();
+        let if_here = false;
         let within = within(self.patience.work);
         let request = Request { image, blob: blob.clone(), range: range.clone(), if_here, within };
         let asked = self.host.ask(&*self.connect, &request, self.patience).await;

@@ -72,7 +72,10 @@ impl Default for Patience {
     /// Hosts share their links with other requests, so a single answer may be slow.
     fn default() -> Self {
         let seconds = Duration::from_secs;
-        let (silence, work, proven, rest) = (seconds(5), seconds(30), seconds(5), seconds(10));
+        let silence = seconds(5);
+        let work = seconds(30);
+        let proven = seconds(5);
+        let rest = seconds(10);
         Self { silence, work, rate: 64 << 10, proven, rest }
     }
 }
@@ -126,8 +129,11 @@ struct Sending(Arc<Peer>);
 
 impl Peer {
     pub fn new(host: PeerHost) -> Self {
-        let (idle, state, meter) = (Mutex::default(), Mutex::new(State::Usable), Mutex::default());
-        let (requests, times_slow) = (Arc::new(Semaphore::new(REQUESTS)), AtomicU32::new(0));
+        let idle = Mutex::default();
+        let state = Mutex::new(State::Usable);
+        let meter = Mutex::default();
+        let requests = Arc::new(Semaphore::new(REQUESTS));
+        let times_slow = AtomicU32::new(0);
         Self { host, idle, requests, state, meter, times_slow }
     }
 
@@ -199,8 +205,13 @@ impl Peer {
                 Some(link) => link,
                 None => self.open(connect, patience).await?,
             };
-            let (peer, reading, begun) = (Arc::clone(self), Reading::new(length), Instant::now());
-            let (first, received, sending, permit_of) = (None, 0, None, permit.take());
+            let peer = Arc::clone(self);
+            let reading = Reading::new(length);
+            let begun = Instant::now();
+            let first = None;
+            let received = 0;
+            let sending = None;
+            let permit_of = permit.take();
             let mut answer = Answer {
                 peer,
                 link,

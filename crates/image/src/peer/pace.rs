@@ -169,7 +169,8 @@ mod tests {
 
     #[test]
     fn a_source_is_measured_while_it_sends_and_not_while_it_waits() {
-        let (mut meter, mut now) = (Meter::default(), Instant::now());
+        let mut meter = Meter::default();
+        let mut now = Instant::now();
         assert_eq!(meter.rate(Duration::ZERO), None);
         send(&mut meter, &mut now, 4, 1000, 60_000);
         assert_eq!(meter.rate(milliseconds(5000)), None, "that is not long enough");
@@ -185,7 +186,8 @@ mod tests {
 
     #[test]
     fn pieces_at_the_same_time_share_it() {
-        let (mut meter, mut now) = (Meter::default(), Instant::now());
+        let mut meter = Meter::default();
+        let mut now = Instant::now();
         for _ in 0..10 {
             meter.begin(now);
             meter.begin(now);
@@ -204,7 +206,8 @@ mod tests {
 
     #[test]
     fn the_best_rate_of_the_link_is_known_for_a_minute() {
-        let (mut link, mut now) = (LinkRate::default(), Instant::now());
+        let mut link = LinkRate::default();
+        let mut now = Instant::now();
         assert_eq!(link.best(now), None);
         let mut receive = |bytes: u64, seconds: u64, link: &mut LinkRate| {
             for _ in 0..seconds * 10 {
@@ -230,7 +233,8 @@ mod tests {
 
     #[test]
     fn a_limit_holds_over_time_and_a_pause_earns_little() {
-        let (mut bucket, start) = (Bucket::new(MIB), Instant::now());
+        let mut bucket = Bucket::new(MIB);
+        let start = Instant::now();
         let mut now = start;
         for _ in 0..10 {
             now = bucket.take(MIB, now);

@@ -252,7 +252,8 @@ mod tests {
     use super::*;
 
     fn request() -> Request {
-        let (image, blob) = (OciDigest::of(b"image"), OciDigest::of(b"blob"));
+        let image = OciDigest::of(b"image");
+        let blob = OciDigest::of(b"blob");
         let within = Duration::from_millis(30_005);
         Request { image, blob, range: 5..70_000, if_here: true, within }
     }
@@ -290,7 +291,8 @@ mod tests {
                 write_piece(&mut to, piece).await.unwrap();
             }
         });
-        let (mut reading, mut received) = (Reading::new(sent.len() as u64), Vec::new());
+        let mut reading = Reading::new(sent.len() as u64);
+        let mut received = Vec::new();
         let mut allocated = 0;
         while reading.left > 0 {
             let before = reading.buffer.capacity();
@@ -311,7 +313,8 @@ mod tests {
         write_piece(&mut bytes, b"abc").await.unwrap();
         let refusal = Refusal::Unavailable("x".repeat(5000));
         write_refusal(&mut bytes, &refusal).await.unwrap();
-        let (mut from, mut reading) = (&bytes[..], Reading::new(5));
+        let mut from = &bytes[..];
+        let mut reading = Reading::new(5);
         assert!(matches!(reading.next(&mut from).await.unwrap(), Part::AtWork));
         assert!(matches!(reading.next(&mut from).await.unwrap(), Part::Begins));
         let Part::Bytes(piece) = reading.next(&mut from).await.unwrap() else { panic!() };
@@ -321,7 +324,8 @@ mod tests {
         assert_eq!(text.len(), MAX_TEXT);
         let long = Reading::new(2).next(&mut &bytes[4..]).await.unwrap_err();
         assert_eq!(long.kind(), io::ErrorKind::InvalidData);
-        let (mut from, mut reading) = (&bytes[4..8], Reading::new(5));
+        let mut from = &bytes[4..8];
+        let mut reading = Reading::new(5);
         assert!(matches!(reading.next(&mut from).await.unwrap(), Part::Begins));
         let cut = reading.next(&mut from).await.unwrap_err();
         assert_eq!(cut.kind(), io::ErrorKind::UnexpectedEof);

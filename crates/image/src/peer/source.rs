@@ -86,7 +86,8 @@ impl BlockSource for PeerSource {
             Some(from) => from,
             None => shared.ask_origin(blob, &range).await?,
         };
-        let (shared, blob) = (Arc::clone(shared), blob.clone());
+        let shared = Arc::clone(shared);
+        let blob = blob.clone();
         let begun = Begun { shared, route, blob, left: range, from };
         Ok(stream::try_unfold(begun, Begun::next).boxed())
     }
@@ -171,7 +172,9 @@ impl Shared {
         blob: &OciDigest,
         (range, if_here): (Range<u64>, bool),
     ) -> Option<From> {
-        let (image, blob, upstreams) = (route.image.clone(), blob.clone(), &self.upstreams);
+        let image = route.image.clone();
+        let blob = blob.clone();
+        let upstreams = &self.upstreams;
         let within = within(upstreams.patience.work);
         let request = Request { image, blob, range, if_here, within };
         // A longer one is refused anyway.
@@ -251,9 +254,12 @@ impl Begun {
                         }
                         // In the middle: another one goes on where the host stopped.
                         Err(failure) => {
-                            let (failed, shared) = (Arc::clone(peer), &self.shared);
+                            let failed = Arc::clone(peer);
+                            let shared = &self.shared;
                             let failed = (&*failed, &failure);
-                            let (route, blob, left) = (&self.route, &self.blob, &self.left);
+                            let route = &self.route;
+                            let blob = &self.blob;
+                            let left = &self.left;
                             self.from = shared.instead_of(failed, route, blob, left).await?;
                             continue;
                         }

@@ -106,8 +106,10 @@ struct Parent {
 impl Upstreams {
     /// Makes upstreams without images: everything is read from the registry.
     pub fn new(connect: Arc<dyn Connect>, patience: Patience) -> Self {
-        let (routes, senders) = (Mutex::default(), Mutex::default());
-        let (link, registry) = (Mutex::default(), Arc::default());
+        let routes = Mutex::default();
+        let senders = Mutex::default();
+        let link = Mutex::default();
+        let registry = Arc::default();
         Self { connect, patience, routes, senders, link, registry }
     }
 
@@ -203,7 +205,8 @@ impl Upstreams {
         drop(senders);
         route.wrong_blocks.fetch_add(1, Ordering::Relaxed);
         let first = peer.expel();
-        let (host, image) = (&peer.host, &route.image);
+        let host = &peer.host;
+        let image = &route.image;
         if first {
             self.connect.expelled(host);
             tracing::error!(%host, %image, %blob, "a host sent a wrong block and is not asked again");
@@ -296,7 +299,8 @@ impl Route {
             return;
         }
         self.failures.fetch_add(1, Ordering::Relaxed);
-        let (host, image) = (&peer.host, &self.image);
+        let host = &peer.host;
+        let image = &self.image;
         tracing::warn!(%host, %image, %failure, "blocks are read from elsewhere instead of a host");
         match failure {
             Failure::Refused(Refusal::Missing) => {

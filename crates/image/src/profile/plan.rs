@@ -35,9 +35,11 @@ pub(super) fn requests(
     let exists = |(blob, block): &&(usize, usize)| {
         tables.get(*blob).is_some_and(|table| *block < table.entries().len())
     };
-    let (mut left, mut size) = (blocks.iter().filter(exists).copied(), FIRST_WINDOW);
+    let mut left = blocks.iter().filter(exists).copied();
+    let mut size = FIRST_WINDOW;
     let windows = std::iter::from_fn(move || {
-        let (mut window, mut bytes) = (Vec::new(), 0);
+        let mut window = Vec::new();
+        let mut bytes = 0;
         while bytes < size
             && let Some((blob, block)) = left.next()
         {
@@ -87,7 +89,8 @@ mod tests {
 
     #[test]
     fn combines_adjacent_blocks_and_small_gaps_to_one_request() {
-        let (one, two) = (table(100, 60_000), table(10, 60_000));
+        let one = table(100, 60_000);
+        let two = table(10, 60_000);
         let blocks = [(0, 7), (1, 3), (0, 5), (0, 6), (0, 9), (1, 3), (0, 40), (0, 100), (2, 0)];
         let requests = |gap| requests(&[&one, &two], &blocks, move || gap).collect::<Vec<_>>();
         assert_eq!(requests(60_000), [(0, 5..10), (0, 40..41), (1, 3..4)]);
@@ -97,7 +100,8 @@ mod tests {
 
     #[test]
     fn windows_are_planned_when_their_turn_comes() {
-        let (table, gap) = (table(1000, 60_000), std::cell::Cell::new(0));
+        let table = table(1000, 60_000);
+        let gap = std::cell::Cell::new(0);
         let every_second: Vec<(usize, usize)> = (0..1000).step_by(2).map(|it| (0, it)).collect();
         let tables = [&table];
         let mut requests = requests(&tables, &every_second, || gap.get());

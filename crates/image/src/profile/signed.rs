@@ -99,7 +99,8 @@ mod tests {
     }
 
     fn profile() -> StartProfile {
-        let (a, b) = (BlockDigest::of(b"a"), BlockDigest::of(b"b"));
+        let a = BlockDigest::of(b"a");
+        let b = BlockDigest::of(b"b");
         StartProfile { blocks: vec![(a, 0), (b, 7), (b, 8), (a, 1), (a, 5)] }
     }
 
@@ -120,7 +121,8 @@ mod tests {
     #[test]
     fn detects_every_changed_byte() {
         let folder = tempfile::tempdir().unwrap();
-        let (keys, image) = (keys(folder.path(), "key", Vec::new()), OciDigest::of(b"image"));
+        let keys = keys(folder.path(), "key", Vec::new());
+        let image = OciDigest::of(b"image");
         let signed = Signed::new(&keys, &image, &profile()).unwrap();
         for at in 0..signed.body.len() + signed.signature.len() {
             let mut other = signed.clone();
@@ -138,7 +140,8 @@ mod tests {
     #[test]
     fn refuses_an_invalid_body_with_a_valid_signature() {
         let folder = tempfile::tempdir().unwrap();
-        let (keys, image) = (keys(folder.path(), "key", Vec::new()), OciDigest::of(b"image"));
+        let keys = keys(folder.path(), "key", Vec::new());
+        let image = OciDigest::of(b"image");
         let blob = BlockDigest::of(b"a");
         for runs in ["[[1,0,1]]", "[[0,4294967295,1]]", "[[0,0,4294967295]]", "[[0,0]]", "7"] {
             let body = format!(r#"{{"image":"{image}","blobs":["{blob}"],"runs":{runs}}}"#);

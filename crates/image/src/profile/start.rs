@@ -67,7 +67,8 @@ impl StartProfile {
             reader.expect(of_reader.map(|(_, block)| *block));
         }
         let fetched = || readers.first().map_or(0, |reader| reader.fetched_bytes());
-        let (began, before) = (Instant::now(), fetched());
+        let began = Instant::now();
+        let before = fetched();
         let gap = || {
             let rate = (fetched() - before) as f64 / began.elapsed().as_secs_f64().max(1e-6);
             MAX_GAP.min((rate * REQUEST_TIME.as_secs_f64()) as u64)
@@ -102,7 +103,8 @@ mod tests {
 
     #[test]
     fn combines_adjacent_blocks_to_runs_and_merges_in_order() {
-        let (a, b) = (BlockDigest::of(b"a"), BlockDigest::of(b"b"));
+        let a = BlockDigest::of(b"a");
+        let b = BlockDigest::of(b"b");
         let mut profile = StartProfile { blocks: vec![(a, 3), (a, 4), (b, 5), (a, 5), (a, 2)] };
         assert_eq!(profile.runs(), [(a, 3..5), (b, 5..6), (a, 5..6), (a, 2..3)]);
         profile.merge(&StartProfile { blocks: vec![(b, 9), (a, 4)] });

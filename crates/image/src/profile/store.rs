@@ -101,7 +101,8 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let keys = Keys::open(&scratch.path().join("key"), Vec::new()).unwrap();
         let store = ProfileStore::open(&scratch.path().join("profiles")).unwrap();
-        let (image, blob) = (OciDigest::of(b"image"), BlockDigest::of(b"blob"));
+        let image = OciDigest::of(b"image");
+        let blob = BlockDigest::of(b"blob");
         let start = |blocks: &[u32]| StartProfile {
             blocks: blocks.iter().map(|block| (blob, *block)).collect(),
         };

@@ -48,7 +48,9 @@ impl BlobReader {
     /// Makes a reader, and fetches nothing yet.
     pub fn new(blocks: Arc<Blocks>, summary: BlobSummary) -> Result<Self> {
         summary.check()?;
-        let (table, touched, ahead) = (OnceCell::new(), Mutex::default(), Turns::default());
+        let table = OnceCell::new();
+        let touched = Mutex::default();
+        let ahead = Turns::default();
         Ok(Self { blocks, summary, table, touched, ahead })
     }
 
@@ -85,7 +87,8 @@ impl BlobReader {
             let now = next..wanted.end.min(next + BLOCKS_PER_STEP);
             let blocks = self.blocks.get(&self.summary.digest, table, now.clone(), more).await?;
             for (index, stored) in now.clone().zip(blocks) {
-                let (begin, raw) = (index as u64 * size, table.raw_of(index));
+                let begin = index as u64 * size;
+                let raw = table.raw_of(index);
                 let from = range.start.saturating_sub(begin) as usize;
                 let to = (range.end - begin).min(raw as u64) as usize;
                 self.blocks.expand((table, index), &stored, from..to, &mut bytes)?;

@@ -342,7 +342,8 @@ fn cut(bytes: &Bytes, table: &Table, indexes: Range<usize>) -> Result<Vec<Bytes>
 fn first_gap(found: &[Option<Bytes>], table: &Table, first: usize) -> Option<Range<usize>> {
     let start = found.iter().position(Option::is_none)?;
     let run = found[start..].iter().take_while(|block| block.is_none()).count();
-    let (start, mut end) = (first + start, first + start + 1);
+    let mut end = first + start + 1;
+    let start = first + start;
     while end < first + found.len()
         && end - start < run
         && table.stored(start..end + 1).end - table.stored(start..end).start <= REQUEST_BYTES

@@ -126,7 +126,9 @@ impl BlockCache {
     /// Stores a verified block. If the disk is full, evicts half of the cache and tries once more.
     /// A process that joined cannot store blocks in a full cache.
     pub fn put(&self, entry: &BlockEntry, stored: &[u8]) -> Result<()> {
-        let (bytes, key, store) = (stored.len() as u64, self.key(entry), &self.store);
+        let bytes = stored.len() as u64;
+        let key = self.key(entry);
+        let store = &self.store;
         if bytes > store.capacity || store.touch(&key) {
             return Ok(());
         }
@@ -198,7 +200,8 @@ mod tests {
     fn tenants_do_not_share_blocks_but_share_the_size_limit() {
         let folder = tempfile::tempdir().unwrap();
         let public = BlockCache::open(folder.path(), 250).unwrap();
-        let (one, two) = (public.of_tenant("one"), public.of_tenant("two/../one"));
+        let two = public.of_tenant("two/../one");
+        let one = public.of_tenant("one");
         let (entry, stored) = block(1, 100);
         one.put(&entry, &stored).unwrap();
         assert!(public.get(&entry).is_none() && two.get(&entry).is_none());

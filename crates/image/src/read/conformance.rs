@@ -16,7 +16,8 @@ pub fn content() -> Vec<u8> {
 
 /// Checks `source`, which must have a blob of exactly these bytes, and no other blob.
 pub async fn check(source: &dyn BlockSource, content: &[u8]) {
-    let (blob, size) = (OciDigest::of(content), content.len() as u64);
+    let blob = OciDigest::of(content);
+    let size = content.len() as u64;
     let ranges = [0..1, 0..size, size - 1..size, 1000..70_000, 65_536..131_072];
     // Concurrently: answers must not be mixed up.
     let answers = ranges.clone().map(|range| source.fetch(&blob, range));

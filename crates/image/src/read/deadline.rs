@@ -49,7 +49,8 @@ mod tests {
     #[tokio::test]
     async fn the_earlier_time_counts_and_an_attempt_always_has_some() {
         assert_eq!((current(), left(), is_over()), (None, None, false));
-        let (now, hour) = (Instant::now(), Duration::from_secs(3600));
+        let now = Instant::now();
+        let hour = Duration::from_secs(3600);
         until(now, async {
             assert_eq!((left(), is_over()), (Some(LEAST), true));
             until(now + hour, async { assert_eq!(current(), Some(now)) }).await;

@@ -70,7 +70,8 @@ fn read(line: &str) -> Option<(Key, u64)> {
         PUBLIC => None,
         tenant => Some(tenant.parse().ok()?),
     };
-    let (block, bytes) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    let block = words.next()?.parse().ok()?;
+    let bytes = words.next()?.parse().ok()?;
     words.next().is_none().then_some(((tenant, block), bytes))
 }
 
@@ -85,7 +86,8 @@ mod tests {
         let mut owner = Journal::begin(folder.path()).unwrap();
         let mut joined = Journal::join(folder.path()).unwrap();
         assert!(owner.updates().is_empty());
-        let (block, tenant) = (BlockDigest::of(b"block"), BlockDigest::of(b"tenant"));
+        let block = BlockDigest::of(b"block");
+        let tenant = BlockDigest::of(b"tenant");
         joined.append(&(None, block), 7).unwrap();
         Journal::join(folder.path()).unwrap().append(&(Some(tenant), block), 9).unwrap();
         assert_eq!(owner.updates(), [((None, block), 7), ((Some(tenant), block), 9)]);

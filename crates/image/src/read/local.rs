@@ -29,7 +29,8 @@ impl LocalSource {
 #[async_trait]
 impl BlockSource for LocalSource {
     async fn fetch(&self, blob: &OciDigest, range: Range<u64>) -> Result<Bytes> {
-        let (path, name) = (self.folder.join(blob.hex()), blob.clone());
+        let path = self.folder.join(blob.hex());
+        let name = blob.clone();
         let read = tokio::task::spawn_blocking(move || read(&path, &name, range));
         read.await.map_err(|error| Error::unreachable("a block", error.to_string()))?
     }

@@ -47,7 +47,8 @@ impl RawFiles {
 
     /// Returns the files of an image, if all exist.
     pub fn of(&self, image: &Image) -> Option<LockedFiles> {
-        let (mut paths, mut locks) = (Vec::new(), Vec::new());
+        let mut paths = Vec::new();
+        let mut locks = Vec::new();
         for blob in image.blobs() {
             let path = self.path(blob);
             let file = File::open(&path).ok()?;

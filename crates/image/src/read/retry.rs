@@ -82,7 +82,8 @@ impl<S: BlockSource> Retried<S> {
         range: &Range<u64>,
         once: impl Fn() -> F + Send + Sync,
     ) -> Result<T> {
-        let (mut attempt, began) = (0, Instant::now());
+        let mut attempt = 0;
+        let began = Instant::now();
         loop {
             let limit = self.policy.attempt;
             let limit = deadline::left().map_or(limit, |left| left.min(limit));
@@ -117,7 +118,8 @@ impl<S: BlockSource> BlockSource for Retried<S> {
 
     /// Retries until the first piece arrives; the caller handles the loss of a stream after that.
     async fn stream(&self, blob: &OciDigest, range: Range<u64>) -> Result<Pieces> {
-        let (inner, range) = (&self.inner, &range);
+        let inner = &self.inner;
+        let range = &range;
         let begin = || async move {
             let mut pieces = inner.stream(blob, range.clone()).await?;
             let first = pieces.next().await.transpose()?.unwrap_or_default();

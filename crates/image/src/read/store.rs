@@ -42,8 +42,10 @@ impl Store {
         joined: Journal,
         lock: OnceLock<Lock>,
     ) -> Result<Self> {
-        let (index, damaged) = (Mutex::new(scan(folder)?), AtomicU64::new(0));
-        let (folder, joined) = (folder.to_owned(), Mutex::new(joined));
+        let index = Mutex::new(scan(folder)?);
+        let damaged = AtomicU64::new(0);
+        let folder = folder.to_owned();
+        let joined = Mutex::new(joined);
         Ok(Self { folder, capacity, index, damaged, joined, lock })
     }
 

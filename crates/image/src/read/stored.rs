@@ -28,7 +28,8 @@ impl BlobReader {
         if range.is_empty() || range.end > self.summary().size {
             return Err(outside(&self.summary().digest, &range));
         }
-        let (reader, table) = (Arc::clone(self), Arc::clone(self.table().await?));
+        let reader = Arc::clone(self);
+        let table = Arc::clone(self.table().await?);
         let blocks = table.stored_in(&range);
         let rest = Rest { reader, table, blocks, range };
         Ok(stream::try_unfold(rest, Rest::next).boxed())
@@ -41,7 +42,8 @@ impl Rest {
             let (begin, bytes) = if self.blocks.is_empty() {
                 (self.table.offset(), Bytes::from(self.table.encode()))
             } else {
-                let (index, more) = (self.blocks.start, self.blocks.len() - 1);
+                let index = self.blocks.start;
+                let more = self.blocks.len() - 1;
                 self.blocks.start += 1;
                 let bytes = self.reader.stored_block(&self.table, index, more).await?;
                 (self.table.stored(index..index + 1).start, bytes)

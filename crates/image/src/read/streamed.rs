@@ -97,7 +97,9 @@ impl Blocks {
         left: Range<usize>,
         (claim, turn): (Claim, Option<Arc<Semaphore>>),
     ) {
-        let (blocks, blob, table) = (Arc::clone(self), blob.clone(), Arc::clone(table));
+        let blocks = Arc::clone(self);
+        let blob = blob.clone();
+        let table = Arc::clone(table);
         tokio::spawn(async move {
             let _turn = match turn {
                 Some(turn) => turn.acquire_owned().await.ok(),
@@ -122,7 +124,9 @@ impl Blocks {
 impl Response {
     fn new(blob: &OciDigest, pieces: Pieces, table: Arc<Table>, left: Range<usize>) -> Self {
         let time = deadline::left().map_or(TIMEOUT, |left| left.min(TIMEOUT));
-        let (blob, bytes, deadline) = (blob.clone(), BytesMut::new(), Instant::now() + time);
+        let blob = blob.clone();
+        let bytes = BytesMut::new();
+        let deadline = Instant::now() + time;
         Self { blob, pieces, bytes, table, left, deadline }
     }
 

@@ -37,7 +37,8 @@ impl Origin for FolderOrigin {
     fn layer(&self, _index: usize) -> Result<Box<dyn Read + '_>> {
         let failed = |source| Error::io("read", &self.root)(source);
         let (reader, writer) = io::pipe().map_err(failed)?;
-        let (root, shape) = (self.root.clone(), self.shape.clone());
+        let root = self.root.clone();
+        let shape = self.shape.clone();
         let thread = std::thread::Builder::new().name("image-folder".to_owned());
         let thread = thread.spawn(move || write(&root, &shape, writer)).map_err(failed)?;
         Ok(Box::new(Stream { reader, thread: Some(thread) }))

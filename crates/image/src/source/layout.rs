@@ -109,7 +109,8 @@ impl Layout {
 
     /// Reads a small blob and verifies its digest.
     pub fn read_blob(&self, descriptor: &Descriptor) -> Result<Vec<u8>> {
-        let (path, digest) = (self.blob_path(&descriptor.digest), &descriptor.digest);
+        let path = self.blob_path(&descriptor.digest);
+        let digest = &descriptor.digest;
         let file = self.open_blob(digest)?;
         let mut bytes = Vec::new();
         file.take(MAX_DOCUMENT_BYTES + 1)
@@ -181,7 +182,8 @@ impl Layout {
     /// Lists every manifest of the index, with its name if it has one.
     pub fn list(&self) -> Result<Vec<(Option<String>, Descriptor)>> {
         let named = |mut one: Descriptor| {
-            let (full, name) = (one.annotations.remove(FULL_NAME), one.annotations.remove(NAME));
+            let full = one.annotations.remove(FULL_NAME);
+            let name = one.annotations.remove(NAME);
             (full.or(name), one)
         };
         Ok(self.index()?.manifests.into_iter().map(named).collect())

@@ -61,7 +61,8 @@ impl ImageLocation {
             }
             Self::Archive(file, tag) => {
                 // A compressed archive is decompressed first.
-                let (file, tag) = (file.clone(), tag.clone());
+                let file = file.clone();
+                let tag = tag.clone();
                 let open = move || DockerArchive::open(&file, tag.as_deref());
                 let opened = tokio::task::spawn_blocking(open).await;
                 Box::new(opened.map_err(|error| Error::refused("the archive", error.to_string()))??)

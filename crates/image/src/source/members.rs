@@ -101,7 +101,8 @@ impl Members {
             };
             self.found.extend(entry.map(|entry| (path, entry)));
             if self.found.len() > MAX_MEMBERS {
-                let (what, limit) = (self.path.display().to_string(), MAX_MEMBERS as u64);
+                let what = self.path.display().to_string();
+                let limit = MAX_MEMBERS as u64;
                 return Err(Error::Limit { what, limit, unit: "members" });
             }
             archive.jump()?;

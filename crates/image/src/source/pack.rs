@@ -122,7 +122,8 @@ impl<W: Write> Archive<'_, W> {
         if stamp == Stamp::Fixed {
             let executable = metadata.is_dir() || metadata.mode() & 0o111 != 0;
             let mode = if executable { 0o755 } else { 0o644 };
-            let (owner, mtime) = ((0, 0), (FIXED_SECONDS, 0));
+            let owner = (0, 0);
+            let mtime = (FIXED_SECONDS, 0);
             return Ok(Stamped { mode, owner, mtime, xattrs: BTreeMap::new() });
         }
         let owner = if stamp == Stamp::Root { (0, 0) } else { (metadata.uid(), metadata.gid()) };

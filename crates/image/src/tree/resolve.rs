@@ -74,7 +74,10 @@ fn walk(
     names: &[Vec<u8>],
 ) -> Result<NodeId, WalkError> {
     let mut remaining: VecDeque<Vec<u8>> = names.iter().cloned().collect();
-    let (mut parents, mut at, mut links, mut steps) = (Vec::new(), Tree::ROOT, 0, 0);
+    let mut parents = Vec::new();
+    let mut at = Tree::ROOT;
+    let mut links = 0;
+    let mut steps = 0;
     while let Some(name) = remaining.pop_front() {
         steps += 1;
         if steps > MAX_STEPS {

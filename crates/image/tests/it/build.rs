@@ -48,7 +48,9 @@ impl Folders {
     fn new() -> Self {
         let scratch = tempfile::tempdir().unwrap();
         let folder = |name: &str| scratch.path().join(name);
-        let (base, packages, code) = (folder("base"), folder("packages"), folder("code"));
+        let base = folder("base");
+        let packages = folder("packages");
+        let code = folder("code");
         write(&base, &[("usr/lib/base.so", "base"), ("etc/name", "base")]);
         symlink("usr/lib", base.join("lib")).unwrap();
         let library = "library".repeat(60_000);
@@ -79,7 +81,8 @@ fn blocks(blob: &BlobSummary) -> u64 {
 #[test]
 fn a_change_of_code_compresses_and_uploads_only_the_code() {
     let folders = Folders::new();
-    let (store, scratch) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = tempfile::tempdir().unwrap();
+    let scratch = tempfile::tempdir().unwrap();
     let layout = Layout::create(store.path()).unwrap();
     settle();
     let first = folders.build(&layout);
@@ -187,7 +190,8 @@ fn functions_with_the_same_wheel_share_its_layer() {
 #[test]
 fn a_build_on_a_block_image_does_not_need_its_layers() {
     let folders = Folders::new();
-    let (store, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = tempfile::tempdir().unwrap();
+    let other = tempfile::tempdir().unwrap();
     let whole = folders.build(&Layout::create(store.path()).unwrap());
     let layers = &whole.image.layers;
     for layer in &layers[..2] {

@@ -22,7 +22,8 @@ pub fn run(program: &str, arguments: &[&str]) {
 /// A bundle of files, and two layers created from it by umoci, which writes real whiteouts.
 pub fn layout_by_umoci(scratch: &Path) -> PathBuf {
     let layout = scratch.join("layout");
-    let (image, bundle) = (format!("{}:it", layout.display()), scratch.join("bundle"));
+    let image = format!("{}:it", layout.display());
+    let bundle = scratch.join("bundle");
     run("umoci", &["init", "--layout", layout.to_str().unwrap()]);
     run("umoci", &["new", "--image", &image]);
     run("umoci", &["unpack", "--image", &image, bundle.to_str().unwrap()]);
@@ -48,7 +49,8 @@ pub fn check(converted: &Converted, store: &Layout, expected: &Path) {
     let paths = unpack_blobs(&converted.image, source, scratch.path());
     let root = mount_files(&paths[0], &paths[1..]).unwrap();
     let mounted = format!("/proc/self/fd/{}/.", std::os::fd::AsRawFd::as_raw_fd(&root));
-    let (found, expected) = (describe(Path::new(&mounted)), describe(expected));
+    let found = describe(Path::new(&mounted));
+    let expected = describe(expected);
     for (name, line) in &expected {
         assert_eq!(found.get(name), Some(line), "{name}");
     }
@@ -66,7 +68,8 @@ fn an_image_of_umoci_has_the_same_files_from_each_origin() {
     }
     let scratch = tempfile::tempdir().unwrap();
     let layout = layout_by_umoci(scratch.path());
-    let (again, saved) = (scratch.path().join("again"), scratch.path().join("saved.tar"));
+    let again = scratch.path().join("again");
+    let saved = scratch.path().join("saved.tar");
     let image = format!("{}:it", layout.display());
     run("umoci", &["unpack", "--image", &image, again.to_str().unwrap()]);
     let archive = format!("docker-archive:{}:it:latest", saved.display());
@@ -150,7 +153,8 @@ fn a_layer_with_a_wrong_digest_is_detected() {
     let document: serde_json::Value = serde_json::from_slice(&document).unwrap();
     let digest =
         |index: usize| document["layers"][index]["digest"].as_str().unwrap().parse().unwrap();
-    let (first, second) = (layout.blob_path(&digest(0)), layout.blob_path(&digest(1)));
+    let first = layout.blob_path(&digest(0));
+    let second = layout.blob_path(&digest(1));
     fs::copy(&first, &second).unwrap();
     let store = Layout::create(&scratch.path().join("store")).unwrap();
     let error = convert(&open().unwrap(), &store, options()).unwrap_err();

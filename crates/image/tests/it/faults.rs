@@ -228,7 +228,8 @@ fn manifests_are_retried_as_long_as_blocks() {
         _ => Reply::new(200, "{}"),
     });
     let reference: Reference = format!("{}/team/app:v1", server.address).parse().unwrap();
-    let (within, longest_wait) = (Duration::from_secs(600), Duration::from_millis(2));
+    let within = Duration::from_secs(600);
+    let longest_wait = Duration::from_millis(2);
     let policy = RetryPolicy { within, longest_wait, ..quick() };
     let registry = Registry::with_retry_policy(&reference, None, policy).unwrap();
     runtime().block_on(registry.manifest("v1")).unwrap();

@@ -63,7 +63,8 @@ fn a_pull_to_a_full_disk_fails_until_there_is_space() {
     let options = Options { block_size: BlockSize::MIN, ..Options::default() };
     let made = convert(&FolderOrigin::open(&folder).unwrap(), &from, options).unwrap();
     let name: Reference = format!("{}/team/app:blocks", served.address).parse().unwrap();
-    let (runtime, quiet) = (runtime(), |_: usize, _: usize, _: u64| ());
+    let runtime = runtime();
+    let quiet = |_: usize, _: usize, _: u64| ();
     runtime.block_on(exchange::push(&from, &made.image, &name, &Access::own(), &quiet)).unwrap();
 
     let disk = Disk::new(1 << 20);

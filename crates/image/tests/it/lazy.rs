@@ -35,7 +35,9 @@ pub fn archive(root: &Path) -> Vec<u8> {
 
 /// An image of these layers, and a source with its blobs.
 pub fn image(layers: &[Vec<u8>]) -> (Image, MemorySource) {
-    let (mut tree, mut summaries, mut blobs) = (Tree::default(), Vec::new(), Vec::new());
+    let mut tree = Tree::default();
+    let mut summaries = Vec::new();
+    let mut blobs = Vec::new();
     for stream in layers {
         let (layer, blob) = convert(&stream[..], BLOCK);
         tree.apply(&layer.entries).unwrap();
@@ -287,7 +289,8 @@ fn a_flipped_bit_anywhere_is_detected() {
     };
     let total: usize = whole.blobs.iter().map(|(_, blob)| blob.len()).sum();
     for bit in (0..total * 8).step_by(total * 8 / 97).chain([total * 8 - 1]) {
-        let (mut at, mut source) = (bit / 8, MemorySource::default());
+        let mut at = bit / 8;
+        let mut source = MemorySource::default();
         for (name, blob) in &whole.blobs {
             let mut blob = blob.to_vec();
             if at < blob.len() {

@@ -71,7 +71,9 @@ pub fn raw(layer: &Layer, blob: &[u8]) -> Vec<u8> {
 
 /// Layers, lowest first, as a mounted image with its files in `folder`.
 pub fn mount_layers(layers: &[Vec<u8>], folder: &Path) -> Mounted {
-    let (mut tree, mut devices, mut sizes) = (Tree::default(), Vec::new(), Vec::new());
+    let mut tree = Tree::default();
+    let mut devices = Vec::new();
+    let mut sizes = Vec::new();
     for (index, stream) in layers.iter().enumerate() {
         let (layer, blob) = convert(&stream[..], BlockSize::MIN);
         tree.apply(&layer.entries).unwrap();

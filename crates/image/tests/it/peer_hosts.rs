@@ -151,7 +151,8 @@ pub fn short_wait() -> Duration {
 
 pub async fn serve(exports: &Arc<Exports>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let (address, exports) = (listener.local_addr().unwrap(), Arc::clone(exports));
+    let address = listener.local_addr().unwrap();
+    let exports = Arc::clone(exports);
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let exports = Arc::clone(&exports);
@@ -199,7 +200,8 @@ pub async fn pass(
     mut to: tokio::net::tcp::OwnedWriteHalf,
     fault: Fault,
 ) {
-    let (mut passed, mut buffer) = (0, vec![0; 16 << 10]);
+    let mut passed = 0;
+    let mut buffer = vec![0; 16 << 10];
     while let Ok(count @ 1..) = from.read(&mut buffer).await {
         let mut count = count;
         match fault {

@@ -106,7 +106,8 @@ async fn a_host_that_sends_a_wrong_block_is_not_asked_again() {
     let own = Arc::new(registry.again());
     let child = Host::new(&image, &own, Some(liar)).await;
     assert!(child.read().await == expected);
-    let (flow, opened) = (child.flow(), child.dial.opened.load(Ordering::Relaxed));
+    let flow = child.flow();
+    let opened = child.dial.opened.load(Ordering::Relaxed);
     assert!(flow.wrong_blocks >= 1 && flow.from_registry > 0, "{flow:?}");
     // A new place below the same host, and another image below it, change nothing.
     let host = PeerHost { name: "parent".to_owned(), address: liar };
@@ -217,7 +218,8 @@ async fn a_read_fails_within_its_time_below_hosts_that_wait_for_each_other() {
     let time = (patience, Duration::from_secs(1));
     let (mut hosts, mut sources): (Vec<Host>, Vec<Arc<MemorySource>>) = (Vec::new(), Vec::new());
     for _ in 0..3 {
-        let (source, parent) = (silent(), hosts.last().map(|host| host.address));
+        let source = silent();
+        let parent = hosts.last().map(|host| host.address);
         let origin = Arc::new(Retried::new(Arc::clone(&source), policy));
         hosts.push(Host::reading(&image, origin, &[parent], time).await);
         sources.push(source);

@@ -90,7 +90,8 @@ fn setup(permits: usize) -> Setup {
     let scratch = tempfile::tempdir().unwrap();
     std::fs::write(scratch.path().join("a"), noise(1, SIZE as usize)).unwrap();
     let (image, source) = image(&[archive(scratch.path())]);
-    let (source, gate) = (Arc::new(source), Arc::new(Semaphore::new(permits)));
+    let source = Arc::new(source);
+    let gate = Arc::new(Semaphore::new(permits));
     let gated = Gated { inner: Arc::clone(&source), gate: Arc::clone(&gate) };
     let folder = tempfile::tempdir().unwrap();
     let cache = Arc::new(BlockCache::open(folder.path(), 1 << 30).unwrap());
@@ -242,7 +243,8 @@ fn a_stripe_that_is_late_does_not_keep_the_other_from_being_requested() {
     let scratch = tempfile::tempdir().unwrap();
     std::fs::write(scratch.path().join("a"), noise(1, SIZE as usize)).unwrap();
     let (image, inner) = image(&[archive(scratch.path())]);
-    let (gate, asked) = (Arc::new(Semaphore::new(2)), Arc::<Mutex<[Vec<u64>; 2]>>::default());
+    let gate = Arc::new(Semaphore::new(2));
+    let asked = Arc::<Mutex<[Vec<u64>; 2]>>::default();
     let source =
         TwoStripes { inner: Arc::new(inner), gate: Arc::clone(&gate), asked: Arc::clone(&asked) };
     let folder = tempfile::tempdir().unwrap();

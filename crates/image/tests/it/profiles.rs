@@ -37,7 +37,8 @@ fn a_profile_is_found_by_its_image_and_untrusted_ones_are_ignored() {
     runtime.block_on(async {
         let registry = registry(&served.address, None);
         let image = image(&registry).await;
-        let (ours, others) = (keys(&scratch, "ours"), keys(&scratch, "others"));
+        let ours = keys(&scratch, "ours");
+        let others = keys(&scratch, "others");
         assert_eq!(trusted(&registry, &image.digest, &ours).await.unwrap(), None);
         for (keys, blocks) in [(&others, &[8, 9][..]), (&ours, &[3, 1])] {
             let signed = Signed::new(keys, &image.digest, &start(blocks)).unwrap();

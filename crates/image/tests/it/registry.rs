@@ -139,7 +139,8 @@ fn a_pulled_image_is_kept_until_it_is_named_and_not_uploaded_again() {
     std::fs::create_dir(&folder).unwrap();
     std::fs::write(folder.join("file"), "text".repeat(100_000)).unwrap();
     let layout = |name: &str| Layout::create(&scratch.path().join(name)).unwrap();
-    let (from, to) = (layout("from"), layout("to"));
+    let from = layout("from");
+    let to = layout("to");
     let origin = FolderOrigin::open(&folder).unwrap();
     let made = convert(&origin, &from, Options::default()).unwrap();
     let name: Reference = format!("{}/team/app:blocks", served.address).parse().unwrap();
@@ -168,7 +169,8 @@ fn a_pulled_image_is_kept_until_it_is_named_and_not_uploaded_again() {
 fn a_registry_conforms_as_a_source_of_blocks() {
     let scratch = tempfile::tempdir().unwrap();
     let served = serve(scratch.path(), "");
-    let (content, path) = (conformance::content(), scratch.path().join("content"));
+    let path = scratch.path().join("content");
+    let content = conformance::content();
     std::fs::write(&path, &content).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -185,7 +187,8 @@ fn credentials_are_used_when_required() {
     std::fs::write(&users, format!("me:{BCRYPT_OF_SECRET}\n")).unwrap();
     let auth = format!("auth: {{htpasswd: {{realm: test, path: {}}}}}\n", users.display());
     let served = serve(scratch.path(), &auth);
-    let (content, path) = (conformance::content(), scratch.path().join("content"));
+    let path = scratch.path().join("content");
+    let content = conformance::content();
     std::fs::write(&path, &content).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -255,7 +258,8 @@ fn tokens_are_fetched_from_the_realm_of_the_challenge() {
         answer("403 No", "", "forbidden"),
     ]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let (source, blob) = (registry(&address, None), OciDigest::of(b"the text"));
+    let source = registry(&address, None);
+    let blob = OciDigest::of(b"the text");
     assert_eq!(runtime.block_on(source.fetch(&blob, 4..8)).unwrap(), "text");
     let error = runtime.block_on(source.fetch(&blob, 4..8)).unwrap_err();
     assert!(matches!(error, Error::Denied { .. }), "{error}");

@@ -66,11 +66,13 @@ impl Server {
     ) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let (received, answer) = (Arc::new(Mutex::new(Vec::new())), Arc::new(answer));
+        let received = Arc::new(Mutex::new(Vec::new()));
+        let answer = Arc::new(answer);
         let known = Arc::clone(&received);
         thread::spawn(move || {
             for stream in listener.incoming() {
-                let (known, answer) = (Arc::clone(&known), Arc::clone(&answer));
+                let known = Arc::clone(&known);
+                let answer = Arc::clone(&answer);
                 thread::spawn(move || serve(stream.unwrap(), pace, &known, &*answer));
             }
         });
@@ -118,7 +120,8 @@ fn read(stream: &TcpStream, pace: Pace) -> Option<Request> {
     let mut line = String::new();
     reader.read_line(&mut line).ok()?;
     let mut words = line.split_whitespace().map(str::to_owned);
-    let (method, path) = (words.next()?, words.next()?);
+    let method = words.next()?;
+    let path = words.next()?;
     let mut headers = HashMap::new();
     loop {
         let mut line = String::new();

@@ -51,7 +51,8 @@ impl MemorySource {
             return Err(Error::Missing { what: format!("the blob {blob}") });
         };
         if range.end > content.len() as u64 {
-            let (what, reason) = (format!("the blob {blob}"), "outside".to_owned());
+            let what = format!("the blob {blob}");
+            let reason = "outside".to_owned();
             return Err(Error::Refused { what, reason });
         }
         let bytes = content.slice(range.start as usize..range.end as usize);
@@ -66,7 +67,8 @@ impl MemorySource {
                 Ok(bytes.into())
             }
             Some(Fault::Fail) => {
-                let (what, reason) = ("a block".to_owned(), "status 500".to_owned());
+                let what = "a block".to_owned();
+                let reason = "status 500".to_owned();
                 Err(Error::Unreachable { what, reason, after: None })
             }
             Some(Fault::Stall) => std::future::pending().await,

@@ -66,7 +66,8 @@ async fn the_parent_of_another_stripe_sends_what_it_has_instead_of_a_lost_one() 
     let child = Host::new(&image, &own, None).await;
     child.place(&image, [Some(gone), Some(empty.address)]);
     assert!(child.read().await == expected);
-    let (theirs, size) = (empty.flow().from_registry, image.layers[0].size);
+    let theirs = empty.flow().from_registry;
+    let size = image.layers[0].size;
     assert!(theirs > 0 && theirs < size * 3 / 4, "{theirs}");
     assert_eq!(registry_bytes(&own), child.flow().from_registry + theirs);
 }
@@ -109,7 +110,8 @@ async fn a_host_sends_no_more_than_the_share_of_its_link() {
     let children = futures::future::join_all(children).await;
     let read = futures::future::join_all(children.iter().map(Host::read)).await;
     assert!(read[0] == read[1]);
-    let (took, sent) = (begun.elapsed().as_secs_f64(), limited.sent()[&digest()]);
+    let took = begun.elapsed().as_secs_f64();
+    let sent = limited.sent()[&digest()];
     assert_eq!(sent, 2 * image.layers[0].size);
     // The last block is sent when those before it are paid for.
     let least = (sent - (1 << 20)) as f64 / rate as f64 - 0.1;

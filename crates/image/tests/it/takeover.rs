@@ -42,7 +42,8 @@ fn server_to_be_killed() {
     let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };
     let form = FORMS[std::env::var(FORM).unwrap().parse::<usize>().unwrap()];
     let (image, source) = made(&folder);
-    let (blocks, runtime) = (Arc::new(Blocks::new(Arc::new(source), None)), runtime());
+    let blocks = Arc::new(Blocks::new(Arc::new(source), None));
+    let runtime = runtime();
     let mount = LazyMount::new(&image, &blocks, runtime.handle(), form).unwrap();
     let socket = packet::connect(&folder.join("socket")).unwrap();
     packet::send(&socket, b"here", &[mount.root(), mount.device()]).unwrap();
@@ -70,7 +71,8 @@ fn a_killed_server_is_replaced_without_failed_reads() {
     fs::write(root.join("deep/er/file"), noise(1, BYTES)).unwrap();
     fs::write(root.join("other"), noise(2, 5000)).unwrap();
     let (image, source) = made(scratch.path());
-    let (blocks, runtime) = (Arc::new(Blocks::new(Arc::new(source), None)), runtime());
+    let blocks = Arc::new(Blocks::new(Arc::new(source), None));
+    let runtime = runtime();
     for (number, form) in FORMS.into_iter().enumerate() {
         // Before the first lookup, during a lookup, and during reads.
         for read_before in [None, Some(0), Some(100_000), Some(3 << 20)] {
@@ -88,7 +90,8 @@ fn check(
 ) {
     let (mut child, root, device) = server(folder, number);
     let path = |name: &str| PathBuf::from(format!("/proc/self/fd/{}/{name}", root.as_raw_fd()));
-    let (file, other) = (path("deep/er/file"), path("other"));
+    let file = path("deep/er/file");
+    let other = path("other");
     let mut begun = vec![0; read_before.unwrap_or(0)];
     let opened = read_before.map(|_| fs::File::open(&file).unwrap());
     if let Some(opened) = &opened {
@@ -126,12 +129,14 @@ impl BlockSource for Silent {
 fn mounting_server_to_be_killed() {
     let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };
     let (image, _) = made(&folder);
-    let (runtime, form) = (runtime(), Form::Erofs);
+    let runtime = runtime();
+    let form = Form::Erofs;
     // Two, because a mounting thread must not hold the other's connection open.
     std::thread::scope(|scope| {
         for _ in 0..2 {
             let blocks = Arc::new(Blocks::new(Arc::new(Silent), None));
-            let (image, runtime) = (&image, runtime.handle());
+            let image = &image;
+            let runtime = runtime.handle();
             scope.spawn(move || LazyMount::new(image, &blocks, runtime, form));
         }
     });

@@ -69,7 +69,8 @@ fn attributes(root: &Path) {
 }
 
 pub fn same(image: &Path, folder: &Path) {
-    let (found, expected) = (describe(image), describe(folder));
+    let found = describe(image);
+    let expected = describe(folder);
     for (name, line) in &expected {
         assert_eq!(found.get(name), Some(line), "{name}");
     }

@@ -235,7 +235,8 @@ mod tests {
     #[test]
     fn jumps_lead_only_to_their_labels() {
         let mut assembler = Assembler::new();
-        let (back, forward) = (assembler.label(), assembler.label());
+        let back = assembler.label();
+        let forward = assembler.label();
         assembler.place(back);
         assembler.jump(forward);
         assembler.jump(back);

@@ -27,7 +27,8 @@ pub(super) fn of(
             Some(if word % 2 == 0 { *argument as u32 } else { (argument >> 32) as u32 })
         }
     };
-    let (mut accumulator, mut index) = (0_u32, 0_usize);
+    let mut accumulator = 0_u32;
+    let mut index = 0_usize;
     // It only jumps forward, so it terminates.
     loop {
         let instruction = program.get(index)?;

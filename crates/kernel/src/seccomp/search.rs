@@ -69,7 +69,8 @@ fn tree(ranges: &[Range]) -> Vec<sock_filter> {
         ],
         _ => {
             let (low, high) = ranges.split_at(ranges.len() / 2);
-            let (low, border) = (tree(low), high[0].0);
+            let low = tree(low);
+            let border = high[0].0;
             // A comparison jumps at most 255 instructions, so the long distance is a plain jump.
             let choose = [compare(JUMP_IF_GREATER_OR_EQUAL, border, 0, 1), jump(low.len())];
             choose.into_iter().chain(low).chain(tree(high)).collect()

@@ -62,7 +62,8 @@ impl Vdso {
             let mut symbols = file.dynamic_symbols();
             let symbol = symbols.find(|symbol| symbol.name() == Ok(*name));
             let symbol = symbol.ok_or_else(|| unusable(&format!("the vDSO has no {name}")))?;
-            let (offset, bytes) = (symbol.address(), replacement(ahead));
+            let offset = symbol.address();
+            let bytes = replacement(ahead);
             if symbol.size() < bytes.len() as u64 {
                 return Err(unusable(&format!("{name} of the vDSO is too short")));
             }

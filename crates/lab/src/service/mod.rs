@@ -61,7 +61,8 @@ impl Service {
             Kind::Registry => Registry::variables(folder, address),
             Kind::Store => Store::variables(address),
         };
-        let (program, data) = (plan.program.clone(), folder.state.join(kind.name()));
+        let program = plan.program.clone();
+        let data = folder.state.join(kind.name());
         Self { machine, kind, address, program, data, variables }
     }
 

@@ -36,7 +36,8 @@ impl Registry {
 
 pub(super) fn command(service: &Service) -> Result<Command> {
     let folder = &service.machine.folder;
-    let (certificate, key) = (folder.join(CERTIFICATE), folder.join(KEY));
+    let certificate = folder.join(CERTIFICATE);
+    let key = folder.join(KEY);
     if !certificate.exists() {
         certify(service, &certificate, &key)?;
     }

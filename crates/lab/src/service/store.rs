@@ -43,7 +43,8 @@ pub(super) fn command(service: &Service) -> Result<Command> {
     }] });
     let path = service.machine.folder.join("s3.json");
     write(&path, &config.to_string())?;
-    let (data, ip) = (service.data.display(), service.machine.ip());
+    let data = service.data.display();
+    let ip = service.machine.ip();
     let mut command = Command::new(&service.program);
     command
         .arg("server")

@@ -29,7 +29,8 @@ fn a_partitioned_host_is_reached_by_control_only() {
         return;
     }
     let mut rig = Rig::up(4, None);
-    let (two, three) = (rig.member("host-2"), rig.member("host-3"));
+    let two = rig.member("host-2");
+    let three = rig.member("host-3");
     rig.lab.fail(&two, Fault::Partition).unwrap();
     rig.lab.fail(&three, Fault::Partition).unwrap();
     assert!(rig.reaches(1, 2) && rig.reaches(2, 1) && rig.reaches(1, 3));
@@ -164,7 +165,8 @@ fn a_corrupt_host_sends_wrong_bytes_to_all_hosts() {
         return;
     }
     let rig = Rig::up(3, None);
-    let (two, hosts) = (rig.member("host-2"), rig.lab.hosts());
+    let two = rig.member("host-2");
+    let hosts = rig.lab.hosts();
     let agents = [listen(&rig, &hosts[1]), listen(&rig, &hosts[2])];
     let sent = vec![7; 1 << 20];
     let arrives = |from: usize, to: usize| {
@@ -191,7 +193,8 @@ fn a_full_disk_takes_nothing_until_it_is_healed() {
     }
     let folder = tempfile::tempdir().unwrap();
     let rig = Rig::with(folder, Plan { disk: Some(ByteSize::mib(8)), ..plan(2, None) });
-    let (two, file) = (rig.member("host-2"), rig.host(2).state.join("file"));
+    let two = rig.member("host-2");
+    let file = rig.host(2).state.join("file");
     fs::write(&file, vec![7; 1 << 20]).unwrap();
     assert!(fs::write(file.with_file_name("large"), vec![7; 16 << 20]).is_err());
     fs::remove_file(file.with_file_name("large")).unwrap();

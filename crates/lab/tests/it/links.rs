@@ -33,7 +33,8 @@ fn a_second_lab_has_the_same_addresses_and_is_isolated() {
     if !is_root() {
         return;
     }
-    let (one, other) = (Rig::up(2, None), Rig::up(1, None));
+    let one = Rig::up(2, None);
+    let other = Rig::up(1, None);
     assert!(one.reaches(1, 2));
     assert_eq!(one.host(1).address, other.host(1).address);
     let isolated = std::thread::scope(|scope| {

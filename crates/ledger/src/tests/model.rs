@@ -118,7 +118,8 @@ proptest! {
     #[test]
     fn the_account_is_right_after_every_step(steps in prop::collection::vec(step(), 1..200)) {
         let ledger = Ledger::new(capacity(100, 12));
-        let (held, waiting) = (Vec::new(), Vec::new());
+        let held = Vec::new();
+        let waiting = Vec::new();
         let mut model = Model { ledger, held, waiting, was_resized: false };
         for step in steps {
             model.apply(step);
@@ -135,7 +136,8 @@ proptest! {
     #[test]
     fn all_that_wait_are_granted_in_the_end(steps in prop::collection::vec(step(), 1..100)) {
         let ledger = Ledger::new(capacity(100, 12));
-        let (held, waiting) = (Vec::new(), Vec::new());
+        let held = Vec::new();
+        let waiting = Vec::new();
         let mut model = Model { ledger, held, waiting, was_resized: false };
         for step in steps {
             model.apply(step);

@@ -21,7 +21,8 @@ const PER_SECOND: u32 = 1_000;
 /// Messages for the job's namespace: addresses and routes, and rules. The UDP port of the
 /// `overlays` is refused whatever the policy.
 pub fn grant(egress: &Egress, pair: Pair, overlays: u16) -> (Batch, Batch) {
-    let (own, gateway) = (pair.job, pair.host);
+    let own = pair.job;
+    let gateway = pair.host;
     let mut batch = Batch::new();
     let mut fixed = vec![AF_INET, 31, 0, 0];
     fixed.extend(EGRESS.to_ne_bytes());

@@ -124,7 +124,8 @@ impl Table {
     /// Makes an empty table for IPv4. If owned, it is removed when the socket that sends it is
     /// closed.
     pub fn new(name: &str, is_owned: bool) -> Self {
-        let (name, batch) = (name.to_owned(), Batch::new());
+        let name = name.to_owned();
+        let batch = Batch::new();
         let mut table = Self { name, is_owned, family: IPV4, batch };
         table.batch.add("begin rules about packets", (BATCH_BEGIN, 0), &[0, 0, 0, 10], |_| {});
         table.begin();
@@ -139,7 +140,8 @@ impl Table {
     }
 
     fn begin(&mut self) {
-        let (name, flags) = (&self.name, if self.is_owned { OWNED } else { 0 });
+        let name = &self.name;
+        let flags = if self.is_owned { OWNED } else { 0 };
         let fixed = [self.family, 0, 0, 0];
         self.batch.add("make a table of rules", (NEW_TABLE, NEW), &fixed, |a| {
             a.text(1, name).be32(2, flags);
@@ -150,7 +152,8 @@ impl Table {
     pub fn chain(&mut self, hook: Hook, rules: &[&[Part]]) {
         let (name, kind, number, priority) = hook.parts();
         let chain = (NEW_CHAIN, NLM_F_CREATE);
-        let (table, fixed) = (self.name.clone(), [self.family, 0, 0, 0]);
+        let table = self.name.clone();
+        let fixed = [self.family, 0, 0, 0];
         self.batch.add("make a chain of rules", chain, &fixed, |a| {
             a.text(1, &table).text(3, name);
             a.nest(4, |a| {

@@ -80,7 +80,8 @@ fn bind_to_stack_address(a: &mut Assembler, length: i32, ends: &Ends) {
 
 /// Replaces a wildcard or loopback target by the function's address.
 fn redirect4(a: &mut Assembler, at: i16) {
-    let (here, done) = (a.label(), a.label());
+    let here = a.label();
+    let done = a.label();
     a.load(Size::Word, R1, R6, at);
     jump_if_local4(a, R1, here);
     a.jump(done);
@@ -175,7 +176,9 @@ pub fn bind6_alone(a: &mut Assembler, ends: &Ends) {
 
 pub fn connect6(a: &mut Assembler, ends: &Ends) {
     let kinds = Kinds { here: a.label(), mapped: a.label() };
-    let (own4, from6, from4) = (a.label(), a.label(), a.label());
+    let own4 = a.label();
+    let from6 = a.label();
+    let from4 = a.label();
     // Flow, scope and port are 0 in both kinds of address.
     for offset in (-32..0).step_by(8) {
         a.store_number(Size::Double, R10, offset, 0);

@@ -109,7 +109,8 @@ impl Cgroups {
 
 /// Has the kernel verify all programs, and unloads them.
 pub fn verify_programs() -> io::Result<()> {
-    let (functions, jobs) = (Map::hash(8, VALUE, 1)?, Map::hash(8, 1, 1)?);
+    let functions = Map::hash(8, VALUE, 1)?;
+    let jobs = Map::hash(8, 1, 1)?;
     programs::load(functions.as_fd(), jobs.as_fd()).map(drop)
 }
 

@@ -107,7 +107,8 @@ fn redirect((own4, own6): (Range, Range)) -> io::Result<Assembler> {
     let words: Vec<u32> =
         words.chunks(4).map(|w| u32::from_ne_bytes([w[0], w[1], w[2], w[3]])).collect();
     let mut a = Assembler::new();
-    let (pass, udp) = (a.label(), a.label());
+    let pass = a.label();
+    let udp = a.label();
     a.copy(R6, R1);
     read(&mut a, (0, HEADER), AT_HEADER, pass);
     for (word, at) in words[..3].iter().zip((AT_HEADER + TARGET..).step_by(4)) {

@@ -46,7 +46,8 @@ pub fn load(functions: BorrowedFd<'_>, jobs: BorrowedFd<'_>) -> io::Result<Vec<P
 
 /// Looks up the calling function.
 fn begin(a: &mut Assembler, tables: Tables<'_>, ends: &Ends) {
-    let (unknown, function) = (a.label(), a.label());
+    let unknown = a.label();
+    let function = a.label();
     a.copy(R6, R1);
     a.call(Helper::NamespaceCookie);
     a.copy(R8, R0);

@@ -37,7 +37,8 @@ const FROM_NETWORK_HEADER: i32 = 1;
 /// and nothing else in the namespace of a job uses them.
 pub fn option() -> Assembler {
     let mut a = Assembler::new();
-    let (other, done) = (a.label(), a.label());
+    let other = a.label();
+    let done = a.label();
     a.copy(R6, R1);
     a.load(Size::Word, R2, R6, OPTION_LEVEL);
     a.jump_unless_word_is(R2, V6ONLY.0, other);

@@ -73,7 +73,8 @@ fn no_policy_reaches_the_host_another_job_or_credentials() {
     }
     let rig = Rig::new();
     let everything: &[(&str, &[(u16, u16)])] = &[("0.0.0.0/0", &[])];
-    let (one, other) = (rig.job(1, everything), rig.job(2, everything));
+    let one = rig.job(1, everything);
+    let other = rig.job(2, everything);
     let _on_host = rig.serve(0, 80);
     let inside = within(other.namespace(), || TcpListener::bind("0.0.0.0:80").unwrap());
     let _server = rig.serve(1, 80);
@@ -183,7 +184,8 @@ fn a_policy_costs_the_same_for_any_number_of_functions() {
 /// An overlay packet that contains a datagram for port 9000 of a function: Ethernet, IPv4 and UDP
 /// after the VXLAN header (RFC 7348).
 fn forged(vni: u32, to: &JobNetwork, from: [u8; 4]) -> Vec<u8> {
-    let (target, base) = (to.address(0).unwrap().v4.octets(), to.spec().own_address().octets());
+    let target = to.address(0).unwrap().v4.octets();
+    let base = to.spec().own_address().octets();
     let mut frame = vec![0x08, 0, 0, 0];
     frame.extend((vni << 8).to_be_bytes());
     frame.extend([0x02, 0x73].iter().chain(&base));
@@ -236,7 +238,8 @@ fn one_job_does_not_fill_the_hosts_table_of_connections() {
     }
     let rig = Rig::new();
     let loud = rig.job(1, &[("192.0.2.0/24", &[])]);
-    let (from, to) = (loud.address(0).unwrap().v4, rig.hosts[1].address);
+    let from = loud.address(0).unwrap().v4;
+    let to = rig.hosts[1].address;
     let begun = std::time::Instant::now();
     within(loud.namespace(), || {
         let socket = UdpSocket::bind((from, 0)).unwrap();

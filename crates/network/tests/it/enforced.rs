@@ -33,7 +33,8 @@ impl Rig {
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
         let root = mounts.lines().find_map(|line| {
             let mut fields = line.split(' ').skip(1);
-            let (target, kind) = (fields.next()?, fields.next()?);
+            let target = fields.next()?;
+            let kind = fields.next()?;
             (kind == "cgroup2").then(|| PathBuf::from(target))
         });
         let Some(root) = root.filter(|_| is_root()) else {
@@ -71,7 +72,8 @@ pub fn each(name: &str, test: impl Fn(&mut Function, &mut Function)) {
         for linked in [Linked::Static, Linked::Dynamic] {
             eprintln!("{by:?}, {linked:?}");
             let Some(rig) = Rig::new(by, &format!("{name}-{by:?}-{linked:?}")) else { return };
-            let (mut one, mut other) = (rig.function(0, linked), rig.function(1, linked));
+            let mut one = rig.function(0, linked);
+            let mut other = rig.function(1, linked);
             test(&mut one, &mut other);
         }
     }

@@ -48,7 +48,8 @@ fn wildcard_and_localhost_are_the_functions_own_address() {
 #[test]
 fn a_dual_stack_socket_is_reached_over_both_families() {
     each("dual", |one, other| {
-        let (v4, v6) = (one.address.v4.to_string(), one.address.v6.to_string());
+        let v4 = one.address.v4.to_string();
+        let v6 = one.address.v6.to_string();
         for (port, reuse) in [(8000, false), (8001, true)] {
             // Both listen at the same port without a conflict.
             for function in [&mut *one, &mut *other] {
@@ -135,7 +136,8 @@ fn an_ipv6_only_socket_is_reached_over_ipv6_only() {
 #[test]
 fn binding_a_foreign_address_is_refused() {
     each("foreign", |one, other| {
-        let (v4, v6) = (other.address.v4, other.address.v6);
+        let v4 = other.address.v4;
+        let v6 = other.address.v6;
         for kind in [STREAM, DATAGRAM] {
             for (family, foreign) in [
                 (INET, v4.to_string()),
@@ -215,14 +217,16 @@ fn an_unbound_socket_sends_datagrams_from_its_own_address() {
 #[test]
 fn datagrams_to_localhost_reach_the_function_itself() {
     let Some(rig) = Rig::new(By::Cgroups, "localhost") else { return };
-    let (mut one, mut other) = (rig.function(0, Linked::Static), rig.function(1, Linked::Static));
+    let mut one = rig.function(0, Linked::Static);
+    let mut other = rig.function(1, Linked::Static);
     for (family, here) in [(INET, "127.0.0.1"), (INET, "0.0.0.0"), (INET6, "::1")] {
         let receive = |function: &mut Function| {
             let socket = function.socket(family, DATAGRAM);
             function.execute(&format!("bind {socket} {here} 8125")).unwrap();
             socket
         };
-        let (ours, theirs) = (receive(&mut one), receive(&mut other));
+        let ours = receive(&mut one);
+        let theirs = receive(&mut other);
         let sender = one.socket(family, DATAGRAM);
         assert_eq!(one.execute(&format!("sendto {sender} {here} 8125")), Ok("5".into()), "{here}");
         assert!(one.execute(&format!("receive {ours}")).is_ok(), "{here}");
@@ -275,7 +279,8 @@ fn an_unbound_listener_is_reached_at_its_own_address_only() {
 #[test]
 fn an_unbound_socket_does_not_receive_a_neighbours_datagrams() {
     each("receive", |one, other| {
-        let (own, neighbour) = (one.address.v4, other.address.v4);
+        let own = one.address.v4;
+        let neighbour = other.address.v4;
         let socket = one.socket(INET, DATAGRAM);
         one.execute(&format!("sendto {socket} {neighbour} 9")).unwrap();
         let name = one.execute(&format!("name {socket}")).unwrap();

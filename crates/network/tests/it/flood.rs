@@ -35,7 +35,8 @@ fn a_flood_does_not_reach_another_job_which_goes_on_working() {
     let mut underlay = Underlay::new();
     let hosts = [underlay.host(), underlay.host()];
     let hosts = hosts.each_ref();
-    let (loud, quiet) = (job("a", 1, &hosts), job("b", 2, &hosts));
+    let loud = job("a", 1, &hosts);
+    let quiet = job("b", 2, &hosts);
     // The neighbour's listening addresses on both hosts, which the job has too, and the hosts'.
     let functions: Vec<_> = quiet.iter().map(|part| part.address(0).unwrap().v4).collect();
     let listening: Vec<_> = quiet
@@ -45,7 +46,8 @@ fn a_flood_does_not_reach_another_job_which_goes_on_working() {
         .collect();
     let mut targets: Vec<IpAddr> = functions.iter().map(|own| (*own).into()).collect();
     targets.extend(hosts.map(|host| host.address));
-    let (sent, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    let sent = AtomicU64::new(0);
+    let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for part in &loud {
             scope.spawn(|| flood(part, &targets, &sent, &stop));
@@ -69,7 +71,8 @@ fn a_job_out_of_ports_takes_none_from_another_with_the_same_addresses() {
     }
     let mut underlay = Underlay::new();
     let host = underlay.host();
-    let (greedy, other) = (job("a", 1, &[&host]).remove(0), job("b", 2, &[&host]).remove(0));
+    let greedy = job("a", 1, &[&host]).remove(0);
+    let other = job("b", 2, &[&host]).remove(0);
     for job in [&greedy, &other] {
         within(job.namespace(), || {
             std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", "40000 40009").unwrap();

@@ -76,7 +76,8 @@ impl Underlay {
     pub fn host(&mut self) -> Host {
         self.hosts += 1;
         let namespace = fresh_namespace();
-        let (number, name) = (self.hosts, format!("h{}", self.hosts));
+        let number = self.hosts;
+        let name = format!("h{}", self.hosts);
         let hub = self.hub.as_fd();
         within(namespace.as_fd(), || {
             let mut batch = Batch::new();

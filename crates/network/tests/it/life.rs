@@ -25,7 +25,8 @@ fn a_callers_namespace_is_configured_and_outlives_its_network() {
         rustix::fs::fstat(&made).unwrap().st_ino,
         rustix::fs::fstat(one.namespace()).unwrap().st_ino
     );
-    let (source, target) = (one.address(0).unwrap().v4, other.address(0).unwrap().v4);
+    let source = one.address(0).unwrap().v4;
+    let target = other.address(0).unwrap().v4;
     assert_eq!(tcp((&one, source.into()), (&other, target.into())).unwrap(), "hello");
     assert!(one.close(std::time::Duration::from_millis(50)).is_err());
     drop(made);
@@ -55,7 +56,8 @@ fn a_namespace_of_another_user_namespace_is_configured() {
     let mut one = create_in(&hosts[0], wanted, namespace).unwrap();
     let other = hosts[1].networks.create(spec("a", 4, &all[1], &all)).unwrap();
     one.ready(TIMEOUT).unwrap();
-    let (source, target) = (one.address(0).unwrap(), other.address(0).unwrap());
+    let source = one.address(0).unwrap();
+    let target = other.address(0).unwrap();
     assert_eq!(tcp((&one, source.v4.into()), (&other, target.v4.into())).unwrap(), "hello");
     assert_eq!(tcp((&one, source.v6.into()), (&other, target.v6.into())).unwrap(), "hello");
     owner.kill().unwrap();
@@ -195,7 +197,8 @@ fn a_connection_whose_peer_has_vanished_does_not_keep_the_namespace() {
     let mut underlay = Underlay::new();
     let hosts = [underlay.host(), underlay.host()];
     let mut networks = job("a", 4, &hosts.each_ref());
-    let (other, one) = (networks.pop().unwrap(), networks.pop().unwrap());
+    let other = networks.pop().unwrap();
+    let one = networks.pop().unwrap();
     let target = other.address(0).unwrap().v4;
     let listener =
         within(other.namespace(), || std::net::TcpListener::bind((target, 5000)).unwrap());
@@ -221,7 +224,8 @@ fn the_last_data_is_unsent_until_it_is_acknowledged() {
     let mut underlay = Underlay::new();
     let hosts = [underlay.host(), underlay.host()];
     let mut networks = job("a", 4, &hosts.each_ref());
-    let (other, mut one) = (networks.pop().unwrap(), networks.pop().unwrap());
+    let other = networks.pop().unwrap();
+    let mut one = networks.pop().unwrap();
     let target = other.address(0).unwrap().v4;
     let listener =
         within(other.namespace(), || std::net::TcpListener::bind((target, 5000)).unwrap());

@@ -12,7 +12,8 @@ fn costs_the_same_for_10_and_for_10_000_functions() {
         return;
     }
     let mut underlay = Underlay::new();
-    let (first, second) = (underlay.host(), underlay.host());
+    let first = underlay.host();
+    let second = underlay.host();
     let all = parts(&[&first, &second]);
     let mut seen = Vec::new();
     for (functions, vni) in [(10u32, 1), (1_000, 2), (10_000, 3)] {

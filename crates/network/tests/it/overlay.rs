@@ -20,7 +20,8 @@ fn functions_reach_each_other_across_hosts_and_on_one() {
     }
     let at = |host: usize, slot: u32| networks[host].address(slot).unwrap();
     for (from, to) in [((0, 0), (1, 0)), ((2, 999), (0, 16_000)), ((1, 5), (1, 6))] {
-        let (source, target) = (at(from.0, from.1), at(to.0, to.1));
+        let source = at(from.0, from.1);
+        let target = at(to.0, to.1);
         for (source, target) in [
             (IpAddr::from(source.v4), IpAddr::from(target.v4)),
             (IpAddr::from(source.v6), IpAddr::from(target.v6)),
@@ -104,7 +105,8 @@ fn listeners_are_found_by_address_and_port() {
     let mut underlay = Underlay::new();
     let host = underlay.host();
     let mut networks = job("a", 1, &[&host]);
-    let (one, two) = (networks[0].address(0).unwrap(), networks[0].address(1).unwrap());
+    let one = networks[0].address(0).unwrap();
+    let two = networks[0].address(1).unwrap();
     let (stream, datagram) = within(networks[0].namespace(), || {
         let stream = TcpListener::bind((one.v4, 80)).unwrap();
         (stream, UdpSocket::bind((one.v6, 80)).unwrap())
@@ -127,7 +129,8 @@ fn the_traced_route_is_the_kernels() {
     let hosts = [underlay.host(), underlay.host()];
     let mut networks = job("a", 1, &hosts.each_ref());
     networks[0].ready(TIMEOUT).unwrap();
-    let (here, there) = (networks[0].address(0).unwrap(), networks[1].address(5).unwrap());
+    let here = networks[0].address(0).unwrap();
+    let there = networks[1].address(5).unwrap();
     let mut route = |to: IpAddr| networks[0].trace(to, TIMEOUT).unwrap();
     assert_eq!(route(here.v4.into()), TracedRoute::Local);
     assert_eq!(route(here.v6.into()), TracedRoute::Local);

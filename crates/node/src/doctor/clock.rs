@@ -19,7 +19,8 @@ pub(super) fn check() -> Check {
     let row = |status, found: String| {
         Check::new("clock", status, found, needed, "timedatectl set-ntp true")
     };
-    let (monotonic, wall) = (Instant::now(), SystemTime::now());
+    let monotonic = Instant::now();
+    let wall = SystemTime::now();
     let seconds = wall.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     if !SANE.contains(&seconds) {
         return row(

@@ -63,7 +63,8 @@ impl Check {
         if is_true || !SEEN_BY_ROOT.contains(&self.name.as_str()) {
             return self;
         }
-        let (found, mend) = ("cannot see without root", "sudo snowmelt doctor");
+        let found = "cannot see without root";
+        let mend = "sudo snowmelt doctor";
         Self { status: Status::Warn, found: found.into(), mend: Some(mend.into()), ..self }
     }
 }
@@ -114,7 +115,8 @@ mod tests {
     #[test]
     fn every_row_has_a_finding_and_failed_ones_a_remedy() {
         let folder = tempfile::tempdir().unwrap();
-        let (state, run_dir) = (folder.path().join("state"), folder.path().join("run"));
+        let state = folder.path().join("state");
+        let run_dir = folder.path().join("run");
         let checks = run((&state, &run_dir), Choice::Auto, None);
         let names: BTreeSet<_> = checks.iter().map(|check| check.name.as_str()).collect();
         assert_eq!(names.len(), checks.len(), "two rows of one name");

@@ -316,7 +316,9 @@ mod tests {
             File::open(place).unwrap().set_modified(old).unwrap();
             digest
         };
-        let (deployed, used, found) = (put("deployed"), put("used"), put("found"));
+        let deployed = put("deployed");
+        let used = put("used");
+        let found = put("found");
         (0..20).for_each(|version| drop(put(&format!("x = {version}"))));
         store.put(&code("used")).unwrap();
         store.find(&found).unwrap();

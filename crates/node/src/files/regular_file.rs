@@ -55,7 +55,8 @@ mod tests {
     #[test]
     fn a_file_is_below_a_folder_through_links() {
         let folder = tempfile::tempdir().unwrap();
-        let (inside, outside) = (folder.path().join("in"), folder.path().join("out"));
+        let inside = folder.path().join("in");
+        let outside = folder.path().join("out");
         std::fs::create_dir(&inside).unwrap();
         std::fs::write(inside.join("a"), "").unwrap();
         std::os::unix::fs::symlink(inside.join("a"), &outside).unwrap();

@@ -163,7 +163,8 @@ impl Images {
     /// Returns why reads of this image failed since `since`, if some did: readers get an error
     /// number only.
     pub async fn why(&self, image: &MountedImage, since: Instant) -> Option<ErrorReport> {
-        let (socket, digest) = (image.socket.clone(), image.digest.parse().ok()?);
+        let socket = image.socket.clone();
+        let digest = image.digest.parse().ok()?;
         let ms =
             u64::try_from((since.elapsed() + QUESTION_TIMEOUT).as_millis()).unwrap_or(u64::MAX);
         let ask = move || say_to(&socket, (&Ask::Why(digest, ms), &[]), ANSWER_TIMEOUT);
@@ -201,7 +202,8 @@ impl Images {
                 Err(error) => return Err(failed("mount the image")(error)),
                 Ok(Err(report)) => return Err(Error::Report(report)),
                 Ok(Ok(root)) => {
-                    let (socket, digest) = (keeper.socket.clone(), spec.digest.to_string());
+                    let socket = keeper.socket.clone();
+                    let digest = spec.digest.to_string();
                     return Ok(Mounted { at: MountedImage { socket, digest }, root });
                 }
             }
@@ -247,7 +249,8 @@ impl Keeper {
         let listener = Some(packet::listen(&socket)?);
         let kept = Mutex::new(Kept { listener, ..Kept::default() });
         let begin = (state.clone(), points, settings.clone());
-        let (command, noticed) = (binary.clone(), Arc::clone(noticed));
+        let command = binary.clone();
+        let noticed = Arc::clone(noticed);
         let served_at = Arc::clone(served_at);
         let keeper =
             Arc::new(Self { command, begin, authorization, socket, kept, noticed, served_at });
@@ -297,7 +300,8 @@ impl Keeper {
         let listener = kept.listener.as_ref().ok_or(io::ErrorKind::NotConnected)?;
         let fds: Vec<BorrowedFd<'_>> =
             std::iter::once(listener).chain(&kept.namespace).map(AsFd::as_fd).collect();
-        let (mounts, authorization) = (kept.mounts.len(), self.authorization.clone());
+        let mounts = kept.mounts.len();
+        let authorization = self.authorization.clone();
         say(control, &Control::Begin { state, folder, settings, mounts, authorization }, &fds)?;
         if !packet::wait(control, BEGIN_TIMEOUT)? {
             return Err(io::ErrorKind::TimedOut.into());
@@ -316,7 +320,8 @@ impl Keeper {
             kept.namespace = Some(std::fs::File::open(format!("/proc/{pid}/ns/mnt"))?.into());
         }
         kept.control = Some(control.try_clone()?);
-        let (told, noticed) = (control.try_clone()?, Arc::clone(&self.noticed));
+        let told = control.try_clone()?;
+        let noticed = Arc::clone(&self.noticed);
         let named = thread::Builder::new().name("image-notices".to_owned());
         named.spawn(move || notices(&told, |notice| noticed.take(notice))).map(drop)
     }

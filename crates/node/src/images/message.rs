@@ -49,7 +49,8 @@ pub(crate) struct Place {
 impl ImageSpec {
     pub fn new(found: &Found, place: Option<Place>) -> snowmelt_image::Result<Self> {
         let manifest = String::from_utf8_lossy(&found.image.encode()?).into_owned();
-        let (digest, origin) = (found.manifest.clone(), found.origin.clone());
+        let digest = found.manifest.clone();
+        let origin = found.origin.clone();
         Ok(Self { digest, manifest, origin, place })
     }
 

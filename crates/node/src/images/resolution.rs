@@ -138,7 +138,8 @@ fn in_layout(layout: &Layout, name: &str, tag: Option<&str>) -> Result<Found> {
 
 async fn in_registry(reference: &Reference, access: &Access) -> Result<Found> {
     let (manifest, image) = exchange::find(&access.registry(reference)?, reference).await?;
-    let (name, manifest) = (reference.to_string(), manifest.digest);
+    let name = reference.to_string();
+    let manifest = manifest.digest;
     Ok(Found { origin: Origin::Registry(name.clone()), name, manifest, image })
 }
 

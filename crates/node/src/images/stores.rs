@@ -38,9 +38,14 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        let (cache, raw) = (ByteSize(10 << 30), ByteSize(10 << 30));
-        let (mount, publish_starts, trusted_keys) = (Choice::Auto, false, Vec::new());
-        let (ca_file, share, trees) = (None, None, true);
+        let cache = ByteSize(10 << 30);
+        let raw = ByteSize(10 << 30);
+        let mount = Choice::Auto;
+        let publish_starts = false;
+        let trusted_keys = Vec::new();
+        let ca_file = None;
+        let share = None;
+        let trees = true;
         Self { mount, raw, cache, ca_file, publish_starts, share, trees, trusted_keys }
     }
 }

@@ -78,9 +78,11 @@ impl Admission {
         }
         held.last += 1;
         *held.by.entry(tenant.clone()).or_default() += 1;
-        let (number, tenant) = (held.last, tenant.clone());
+        let number = held.last;
+        let tenant = tenant.clone();
         drop(held);
-        let (held, changed) = (Arc::clone(&self.held), Arc::clone(&self.changed));
+        let held = Arc::clone(&self.held);
+        let changed = Arc::clone(&self.changed);
         Some(Admitted { number, tenant, held, changed })
     }
 
@@ -177,7 +179,8 @@ mod tests {
         let take = |name| admission.take(&tenant(name));
         let greedy: Vec<_> = std::iter::from_fn(|| take("greedy")).collect();
         assert_eq!(greedy.len(), 6);
-        let (one, other) = (take("one").unwrap(), take("other").unwrap());
+        let one = take("one").unwrap();
+        let other = take("other").unwrap();
         assert!(take("third").is_none() && take("greedy").is_none());
         drop(one);
         assert!(take("greedy").is_none(), "it has more than its share");

@@ -40,7 +40,8 @@ impl ImportCache {
         slots: u32,
         idle: Arc<dyn IdleChildren>,
     ) -> Self {
-        let (state, counts) = (Mutex::default(), Counts::default());
+        let state = Mutex::default();
+        let counts = Counts::default();
         let admission = Admission::new(slots);
         let inner = Inner { spawner, account, budget, state, counts, admission, idle };
         Self { inner: Arc::new(inner) }

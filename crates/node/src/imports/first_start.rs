@@ -128,13 +128,15 @@ impl Inner {
                 return None;
             }
             let useful = state.tree.saved_by_all_of(root, &state.demand, now);
-            let (tenant, node) = (root.scope.tenant.clone(), Some(root.id));
+            let tenant = root.scope.tenant.clone();
+            let node = Some(root.id);
             Some(Idle { slot, tenant, useful, used: Some(process.used()), node })
         });
         let retired = state.retired.iter().filter_map(|member| {
             let member = member.upgrade()?;
             let slot = member.slot()?;
-            let (slot, tenant) = (slot.number(), slot.tenant().clone());
+            let tenant = slot.tenant().clone();
+            let slot = slot.number();
             let idle = Idle { slot, tenant, useful: 0.0, used: None, node: None };
             (is_idle(&slot) && paused.contains_key(&slot)).then_some(idle)
         });

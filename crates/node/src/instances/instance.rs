@@ -55,9 +55,11 @@ impl Instance {
     ) -> Result<Self> {
         let read_end = sandbox.take_log().ok_or(Error::OUTPUT_TAKEN)?;
         let log = LogCollector::new(read_end, log)?;
-        let (loaded, spoiled) = (Mutex::default(), AtomicBool::new(false));
+        let loaded = Mutex::default();
+        let spoiled = AtomicBool::new(false);
         let starts_in = Mutex::default();
-        let (_files, _code) = (None, None);
+        let _files = None;
+        let _code = None;
         Ok(Self { sandbox, log, zygote, loaded, spoiled, starts_in, _files, _code, room })
     }
 

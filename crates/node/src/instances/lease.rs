@@ -59,8 +59,11 @@ impl InstanceLease {
         asked: Instant,
     ) -> Self {
         instances.busy.enter();
-        let (start, ready) = (Start::Shared, asked);
-        let (sound, owes, cold) = (true, AtomicBool::new(false), false);
+        let start = Start::Shared;
+        let ready = asked;
+        let sound = true;
+        let owes = AtomicBool::new(false);
+        let cold = false;
         let setup_us = AtomicU64::new(0);
         Self {
             instances,

@@ -54,7 +54,8 @@ impl Instances {
         }
         let (instance, start) = self.waiting(&key)?;
         let (slot, _) = self.slots.take(&key, 1);
-        let (instances, whose) = (Arc::clone(self), (key, unit.tenant.clone()));
+        let instances = Arc::clone(self);
+        let whose = (key, unit.tenant.clone());
         let lease = InstanceLease::reserve(instances, whose, Arc::clone(limits), slot, asked);
         lease.slot().instance.set(instance).ok()?;
         Some(lease.begin(start))
@@ -110,10 +111,12 @@ impl Instances {
     ) -> Vec<Result<InstanceLease>> {
         let asked = Instant::now();
         let key = limits.key(&unit.digest);
-        let (mut new, mut joined) = (Vec::new(), Vec::new());
+        let mut joined = Vec::new();
+        let mut new = Vec::new();
         for _ in 0..count {
             let (slot, is_new) = self.slots.take(&key, limits.concurrency);
-            let (instances, limits) = (Arc::clone(self), Arc::clone(limits));
+            let instances = Arc::clone(self);
+            let limits = Arc::clone(limits);
             let whose = (key.clone(), unit.tenant.clone());
             let lease = InstanceLease::reserve(instances, whose, limits, slot, asked);
             if is_new { new.push(lease) } else { joined.push(lease) }

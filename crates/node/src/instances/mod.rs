@@ -74,8 +74,11 @@ impl Instances {
         images: Arc<Images>,
         idle: Arc<Pool<Arc<Instance>>>,
     ) -> Self {
-        let (prewarmed, slots) = (Prewarmed::default(), Slots::default());
-        let (starts, answers, busy) = (Starts::default(), Answers::default(), Count::default());
+        let prewarmed = Prewarmed::default();
+        let slots = Slots::default();
+        let starts = Starts::default();
+        let answers = Answers::default();
+        let busy = Count::default();
         Self { spawner, account, imports, images, idle, prewarmed, slots, starts, answers, busy }
     }
 

@@ -92,7 +92,8 @@ impl Instances {
             let (slot, _) = self.slots.take(&key, 1);
             // The slot is new, so it is empty.
             let _ = slot.instance.set(Arc::new(instance));
-            let (instances, whose) = (Arc::clone(self), (key.clone(), unit.tenant.clone()));
+            let instances = Arc::clone(self);
+            let whose = (key.clone(), unit.tenant.clone());
             let lease = InstanceLease::reserve(instances, whose, Arc::clone(limits), slot, asked);
             Ok(lease.begin(start))
         };

@@ -54,7 +54,8 @@ impl Rooms {
     /// [`Error::AnswersOfTenantFull`] or [`Error::AnswersFull`] when other answers keep the memory
     /// too long.
     pub async fn make(&self, tenant: &Tenant, length: u64) -> Result<Room> {
-        let (count, until) = (units(length * COPIES), Instant::now() + ROOM_TIMEOUT);
+        let count = units(length * COPIES);
+        let until = Instant::now() + ROOM_TIMEOUT;
         // The tenant's own bound comes first: an answer that waits for it takes nothing from other
         // tenants.
         let Some(of_tenant) = acquire(self.of_tenant(tenant), count, until).await else {
@@ -105,7 +106,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_tenant_whose_answers_are_not_read_leaves_memory_for_those_of_others() {
-        let (rooms, longest) = (Rooms::default(), MAX_ANSWER.bytes());
+        let rooms = Rooms::default();
+        let longest = MAX_ANSWER.bytes();
         let held = rooms.make(&tenant(0), longest).await.unwrap();
         let refused = rooms.make(&tenant(0), 1).await;
         assert!(matches!(refused, Err(Error::AnswersOfTenantFull { .. })), "{refused:?}");
@@ -116,7 +118,8 @@ mod tests {
 
     #[tokio::test]
     async fn all_tenants_together_are_bounded_too() {
-        let (rooms, longest) = (Rooms::default(), MAX_ANSWER.bytes());
+        let rooms = Rooms::default();
+        let longest = MAX_ANSWER.bytes();
         let mut held = Vec::new();
         for number in 0..MAX_UNDER_WAY.bytes() / (longest * COPIES) {
             held.push(rooms.make(&tenant(number), longest).await.unwrap());

@@ -119,7 +119,8 @@ mod tests {
 
     #[test]
     fn fills_an_instance_before_it_starts_another() {
-        let (slots, key) = (Slots::default(), Digest::of("f"));
+        let slots = Slots::default();
+        let key = Digest::of("f");
         let (first, new) = slots.take(&key, 2);
         let (second, joined) = slots.take(&key, 2);
         assert!(new && !joined && Arc::ptr_eq(&first, &second));
@@ -134,7 +135,8 @@ mod tests {
 
     #[test]
     fn an_instance_for_one_call_is_not_shared() {
-        let (slots, key) = (Slots::default(), Digest::of("f"));
+        let slots = Slots::default();
+        let key = Digest::of("f");
         let (first, _) = slots.take(&key, 1);
         assert!(slots.take(&key, 1).1);
         assert!(slots.leave(&key, &first));

@@ -49,7 +49,8 @@ impl JobNetworks {
         (control_group, folder): (String, PathBuf),
         enforcement: EnforcementChoice,
     ) -> Self {
-        let (networks, precreated) = (Mutex::default(), Precreated::default());
+        let networks = Mutex::default();
+        let precreated = Precreated::default();
         let bound = namespaces::bound();
         Self { spawner, imports, control_group, folder, enforcement, networks, precreated, bound }
     }

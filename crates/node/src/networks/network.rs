@@ -98,7 +98,8 @@ impl JobNetworks {
         let Fresh { namespace, furnished } = fresh?;
         let files = Files::write(&self.folder.join("files").join(&spec.job), hosts)?;
         let network = blocking(move || networks.create_configured(spec, furnished)).await??;
-        let (network, networks) = (Arc::new(Mutex::new(network)), Arc::downgrade(self));
+        let network = Arc::new(Mutex::new(network));
+        let networks = Arc::downgrade(self);
         Ok(RankNetwork { network, namespace, zygote, networks, files })
     }
 }
@@ -188,7 +189,8 @@ impl Files {
     fn write(folder: &Path, hosts: &[HostRanks]) -> Result<Self> {
         let files = Self { folder: folder.to_owned() };
         let mut names = "127.0.0.1 localhost\n".to_owned();
-        let (mut peers, mut peers6) = (String::new(), String::new());
+        let mut peers = String::new();
+        let mut peers6 = String::new();
         for host in hosts {
             for slot in 0..host.count {
                 let place = u128::from(slot + RESERVED);

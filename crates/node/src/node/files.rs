@@ -100,7 +100,9 @@ impl Node {
         if files.is_empty() {
             return Ok(unit.with(None, secrets));
         }
-        let (store, tenant, files) = (store.clone(), unit.tenant.clone(), files.clone());
+        let store = store.clone();
+        let tenant = unit.tenant.clone();
+        let files = files.clone();
         let made = tokio::task::spawn_blocking(move || store.tree(&tenant, &files)).await;
         let failed = |error| Error::State {
             path: self.inner.preparation.state_dir.clone(),

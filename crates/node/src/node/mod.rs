@@ -116,7 +116,8 @@ impl Node {
         let instances = Arc::new(Pool::new(options.handler_cache));
         let slots = options.zygotes.unwrap_or_else(|| spawner.zygote_slots());
         let workers = Arc::new(Pool::new(ByteSize(u64::MAX)));
-        let (idle, idle_workers) = (Arc::clone(&instances), Arc::clone(&workers));
+        let idle = Arc::clone(&instances);
+        let idle_workers = Arc::clone(&workers);
         let account = Account::new(options.capacity, options.overcommit, idle, idle_workers);
         let budget = account.zygotes(options.import_cache);
         let idle = Arc::clone(&instances);
@@ -315,7 +316,8 @@ impl Node {
     /// Returns the numbers of living sandboxes.
     pub fn usage(&self) -> Usage {
         let short = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
-        let (instances, workers) = (&self.inner.instances, &self.inner.workers);
+        let instances = &self.inner.instances;
+        let workers = &self.inner.workers;
         let (prewarmed, _) = instances.prewarmed.figures();
         let idle = short(instances.idle.figures().idle).saturating_add(prewarmed);
         Usage {
@@ -335,7 +337,8 @@ impl Node {
     /// Returns the figures of the caches, the starts and the ledger.
     pub fn figures(&self) -> NodeFigures {
         let inner = &self.inner;
-        let (instances, workers) = (&inner.instances, &inner.workers);
+        let instances = &inner.instances;
+        let workers = &inner.workers;
         let (prewarmed, prewarmed_bytes) = instances.prewarmed.figures();
         NodeFigures {
             busy: instances.busy.get(),

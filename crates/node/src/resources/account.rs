@@ -133,7 +133,8 @@ impl Account {
         instances: Arc<dyn IdlePool>,
         workers: Arc<dyn IdlePool>,
     ) -> Self {
-        let (ledger, overcommit) = (Ledger::new(capacity), overcommit.max(1).into());
+        let ledger = Ledger::new(capacity);
+        let overcommit = overcommit.max(1).into();
         Self { ledger, overcommit, instances, workers, worker_is_idle: Arc::default() }
     }
 

@@ -58,7 +58,9 @@ impl<T> Pool<T> {
     /// Makes a pool whose items hold at most `budget` bytes of memory together.
     pub fn new(budget: ByteSize) -> Self {
         let figures = PoolFigures { budget: budget.bytes(), ..PoolFigures::default() };
-        let (idle, keys, gone) = (BTreeMap::new(), HashMap::new(), HashMap::new());
+        let idle = BTreeMap::new();
+        let keys = HashMap::new();
+        let gone = HashMap::new();
         let state = State { idle, keys, gone, returned: 0, figures };
         Self { budget: budget.bytes(), state: Mutex::new(state) }
     }
@@ -87,7 +89,8 @@ impl<T> Pool<T> {
         state.keys.entry(key.clone()).or_default().push(place);
         state.figures.bytes += memory.bytes();
         let since = Instant::now();
-        let (until, bytes) = (since + keep, memory.bytes());
+        let until = since + keep;
+        let bytes = memory.bytes();
         state.idle.insert(place, Idle { key, item, since, until, bytes });
         let mut evicted = Vec::new();
         while state.figures.bytes > self.budget {
@@ -229,7 +232,8 @@ mod tests {
 
     #[test]
     fn hands_out_the_last_returned_and_expires_the_old() {
-        let (pool, key) = (Pool::new(mib(100)), Digest::of("key"));
+        let pool = Pool::new(mib(100));
+        let key = Digest::of("key");
         pool.put(key.clone(), "old", Duration::ZERO, mib(1));
         pool.put(key.clone(), "new", LONG, mib(1));
         assert_eq!(pool.expired(Instant::now()), ["old"]);
@@ -242,7 +246,8 @@ mod tests {
 
     #[test]
     fn it_is_known_why_nothing_is_idle() {
-        let (pool, key) = (Pool::new(mib(10)), Digest::of("key"));
+        let pool = Pool::new(mib(10));
+        let key = Digest::of("key");
         assert_eq!(pool.removal_reason(&key), None);
         pool.put(key.clone(), "old", Duration::ZERO, mib(1));
         pool.expired(Instant::now());
@@ -264,7 +269,8 @@ mod tests {
 
     #[test]
     fn the_one_that_is_idle_longest_makes_room_elsewhere() {
-        let (pool, key) = (Pool::new(mib(100)), Digest::of("key"));
+        let pool = Pool::new(mib(100));
+        let key = Digest::of("key");
         assert_eq!((pool.oldest(), pool.evict_oldest()), (None, None));
         let before = Instant::now();
         pool.put(key.clone(), "first", LONG, mib(1));
@@ -279,7 +285,8 @@ mod tests {
     #[test]
     fn a_full_budget_evicts_the_least_recently_used_of_all_keys() {
         let pool = Pool::new(mib(10));
-        let (one, other) = (Digest::of("one"), Digest::of("other"));
+        let one = Digest::of("one");
+        let other = Digest::of("other");
         pool.put(one.clone(), "first", LONG, mib(4));
         pool.put(other.clone(), "second", LONG, mib(4));
         let first = pool.take(&one).unwrap();

@@ -38,7 +38,8 @@ impl Preparation {
         let store = |name: &str| FileStore::new(state_dir.join("files").join(name));
         let most = std::env::var("SNOWMELT_FILES_MAX").ok();
         let budget = Budget::from_setting(most.as_deref())?;
-        let (files, received) = (store("own").with_budget(budget), store("received"));
+        let files = store("own").with_budget(budget);
+        let received = store("received");
         let interpreters = Interpreters::new(state_dir.clone(), python);
         Ok(Self { state_dir, interpreters, codes, files, received, images })
     }
@@ -112,7 +113,8 @@ impl Preparation {
         limits: &InstanceLimits,
         place: Option<&TreePlace>,
     ) -> Result<Unit> {
-        let (stored, began) = ((code.clone(), self.codes.find(code)?), Instant::now());
+        let stored = (code.clone(), self.codes.find(code)?);
+        let began = Instant::now();
         let held = CodeStore::hold(&stored.1)?;
         let image = match &request.image {
             Some(image) => Some(self.images.mount_with_config(image, place).await?),
@@ -125,7 +127,9 @@ impl Preparation {
         };
         let folder = self.state_dir.join("runtimes");
         let runtimes = programs::Runtimes { folder, python };
-        let (folder, request, limits) = (stored.1.clone(), request.clone(), limits.clone());
+        let folder = stored.1.clone();
+        let request = request.clone();
+        let limits = limits.clone();
         // The first Java program has the runtime for Java compiled.
         let program = move || programs::prepare(&runtimes, &folder, &request, image, &limits);
         let prepared = tokio::task::spawn_blocking(program).await;

@@ -213,7 +213,8 @@ impl Unit {
         let digest = Digest::of_parts([tenant.as_str(), code.0.as_str(), &text]);
         let mut root = program.root.clone();
         root.binds.push(bind(&code.1, PROGRAM_CODE));
-        let (start, own) = (WarmStart::Program(Box::new(program)), Own::default());
+        let start = WarmStart::Program(Box::new(program));
+        let own = Own::default();
         Self { digest, tenant: tenant.clone(), start, root, own }
     }
 

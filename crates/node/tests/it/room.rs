@@ -119,13 +119,15 @@ fn an_instance_is_refused_at_its_deadline_and_learns_what_is_taken() {
         let _held = [rig.lease(&unit, &limits()).await, rig.lease(&unit, &limits()).await];
         let other: Tenant = "other".parse().unwrap();
         let theirs = rig.unit_of(&other, TEXT, &[]).await;
-        let (begun, limits) = (Instant::now(), limits());
+        let begun = Instant::now();
+        let limits = limits();
         let (own, theirs) = tokio::join!(
             rig.node.lease_instance(&unit, &limits),
             rig.node.lease_instance(&theirs, &limits),
         );
         assert!(begun.elapsed() >= Duration::from_secs(30), "{:?}", begun.elapsed());
-        let (own, theirs) = (own.unwrap_err().report(), theirs.unwrap_err().report());
+        let own = own.unwrap_err().report();
+        let theirs = theirs.unwrap_err().report();
         for report in [&own, &theirs] {
             assert_eq!(report.known_code(), Code::NO_ROOM, "{report}");
             assert!(report.retryable);

@@ -36,7 +36,8 @@ pub fn python_requirement(version: &str) -> String {
 impl WantedPython {
     /// Splits the requirements of Python itself from those of packages.
     pub fn split(requirements: &[String]) -> Result<(Self, Vec<String>)> {
-        let (mut wanted, mut packages) = (Self::default(), Vec::new());
+        let mut wanted = Self::default();
+        let mut packages = Vec::new();
         for line in requirements {
             match Requirement::parse(line) {
                 Ok(one) if one.name() == NAME => wanted.add(&one)?,

@@ -28,7 +28,8 @@ fn interrupted_uv(bench: &Bench, unpacked: &Path) -> PathBuf {
 #[test]
 #[ignore = "started and killed by the next test"]
 fn child_that_installs() {
-    let (store, uv) = (std::env::var_os(STORE).unwrap(), std::env::var_os("SNOWMELT_UV").unwrap());
+    let store = std::env::var_os(STORE).unwrap();
+    let uv = std::env::var_os("SNOWMELT_UV").unwrap();
     let python = snowmelt_package::Python::discover(None, Path::new(&store)).unwrap();
     let options = Options::from_environment(store.into(), python).unwrap();
     let installer = Installer::with(Options { uv: Some(uv.into()), ..options }).unwrap();
@@ -124,7 +125,8 @@ async fn an_environment_without_a_manifest_is_created_again() {
     let made = bench.installer().environment(&list(&["six"]), &Silent).await.unwrap();
     fs::write(made.path.parent().unwrap().join("environment.json"), "{").unwrap();
     fs::remove_file(made.path.join("six.py")).unwrap();
-    let (path, digest) = (made.path.clone(), made.digest.clone());
+    let path = made.path.clone();
+    let digest = made.digest.clone();
     drop(made);
     let again = bench.installer().environment(&list(&["six"]), &Silent).await.unwrap();
     assert_eq!((&again.digest, &again.path), (&digest, &path));

@@ -29,7 +29,8 @@ fn child_that_installs() {
     let python = Python::discover(None, &variable(STORE)).unwrap();
     let installer = Installer::with(Options::from_environment(variable(STORE), python).unwrap());
     let step: usize = std::env::var(STEP).unwrap().parse().unwrap();
-    let (stays, steps) = (std::env::var_os(STAYS).is_some(), AtomicUsize::new(0));
+    let stays = std::env::var_os(STAYS).is_some();
+    let steps = AtomicUsize::new(0);
     let reporter = |_: &Progress| {
         if steps.fetch_add(1, Relaxed) + 1 == step {
             fs::write(variable(MARKER), "").unwrap();
@@ -56,7 +57,8 @@ impl Victims {
         files.push(("alpha/__init__.py", "from alpha import m0, m199\n"));
         bench.publish("alpha", &files);
         bench.publish("bravo", &[("bravo.py", "TWO = 2\n")]);
-        let (uv, marker) = (bench.local_uv(""), bench.folder.path().join("marker"));
+        let uv = bench.local_uv("");
+        let marker = bench.folder.path().join("marker");
         Self { bench, uv, marker }
     }
 

@@ -70,7 +70,8 @@ async fn a_subset_contains_exactly_its_wheels_and_needs_no_resolver() {
     let whole = bench.installer().environment(&list(&["cffi", "six"]), &Silent).await.unwrap();
     let keep = BTreeSet::from([digest_of(&whole, "pycparser"), digest_of(&whole, "six")]);
     let installer = bench.without_uv();
-    let (from, kept) = (whole.clone(), keep.clone());
+    let from = whole.clone();
+    let kept = keep.clone();
     let task =
         tokio::spawn(
             async move { (installer.subset(&from, &kept).await.unwrap(), installer.counts()) },
@@ -135,7 +136,8 @@ async fn concurrent_sets_share_their_common_wheel() {
         .map(|name| {
             // One installer each, like two processes.
             let options = Options { uv: Some(uv.clone()), ..bench.options() };
-            let (installer, steps) = (Installer::with(options).unwrap(), Arc::clone(&steps));
+            let installer = Installer::with(options).unwrap();
+            let steps = Arc::clone(&steps);
             tokio::spawn(async move {
                 installer.environment(&list(&[name, "common"]), &*steps).await.unwrap()
             })

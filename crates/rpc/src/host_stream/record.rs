@@ -21,7 +21,8 @@ pub(super) const MAX_RECORD: usize = 64 << 10;
 
 /// Returns the header of a record with these bytes, which come in pieces.
 pub(super) fn header<'p>(number: u64, pieces: impl Iterator<Item = &'p [u8]>) -> [u8; HEADER] {
-    let (mut length, mut sum) = (0, 0);
+    let mut length = 0;
+    let mut sum = 0;
     for piece in pieces {
         length += piece.len();
         sum = crc32c::crc32c_append(sum, piece);

@@ -206,7 +206,8 @@ async fn the_connection_beneath_begins_where_records_end() {
     far.write_all(b"yes").await.unwrap();
     let mut answer = [0; 3];
     near.read_exact(&mut answer).await.unwrap();
-    let (mut near, mut far) = (near.into_unverified().unwrap(), far.into_unverified().unwrap());
+    let mut near = near.into_unverified().unwrap();
+    let mut far = far.into_unverified().unwrap();
     near.write_all(b"plain").await.unwrap();
     drop(near);
     let mut got = String::new();

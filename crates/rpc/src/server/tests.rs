@@ -170,8 +170,10 @@ async fn a_request_without_the_token_closes_its_connection() {
 
 #[tokio::test]
 async fn a_running_request_ends_before_the_server() {
-    let (begun, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let (tell, wait) = (Arc::clone(&begun), Arc::clone(&go));
+    let begun = Arc::new(Notify::new());
+    let go = Arc::new(Notify::new());
+    let tell = Arc::clone(&begun);
+    let wait = Arc::clone(&go);
     let slow = async move || {
         tell.notify_one();
         wait.notified().await;

@@ -30,7 +30,8 @@ impl Export {
     /// Begins to record spans. `current_span` gives the recorded span that is current in this
     /// thread. A second call changes nothing.
     pub fn install(sampler: Sampler, current_span: fn() -> Option<u64>) -> &'static Self {
-        let (sent, dropped) = (AtomicU64::default(), AtomicU64::default());
+        let sent = AtomicU64::default();
+        let dropped = AtomicU64::default();
         EXPORT.get_or_init(|| Self { sampler, current_span, sent, dropped })
     }
 

@@ -160,9 +160,12 @@ impl Context {
     /// Reads a `traceparent` header; `None` if it does not conform to version 00 of the format.
     fn parse(header: &str) -> Option<Self> {
         let mut parts = header.split('-');
-        let (version, trace, parent) = (parts.next()?, parts.next()?, parts.next()?);
+        let version = parts.next()?;
+        let trace = parts.next()?;
+        let parent = parts.next()?;
         hexadecimal(version, 2).filter(|version| *version != 0xff)?;
-        let (id, span) = (RequestId::parse(trace)?, hexadecimal(parent, 16)? as u64);
+        let id = RequestId::parse(trace)?;
+        let span = hexadecimal(parent, 16)? as u64;
         let flags = parts.next().and_then(|flags| hexadecimal(flags, 2)).unwrap_or_default();
         Some(Self { id, span: (span != 0).then_some(span), is_sampled: flags as u8 & SAMPLED != 0 })
     }

@@ -84,7 +84,9 @@ impl Freezer {
         let of_kind = |wanted: fn(&str, &str) -> bool| {
             mounts.lines().find_map(|line| {
                 let mut fields = line.split(' ').skip(1);
-                let (target, kind, options) = (fields.next()?, fields.next()?, fields.next()?);
+                let target = fields.next()?;
+                let kind = fields.next()?;
+                let options = fields.next()?;
                 wanted(kind, options).then(|| PathBuf::from(target))
             })
         };

@@ -36,8 +36,10 @@ pub(super) struct Leftovers(Vec<Leftover>);
 impl Leftovers {
     /// Adds a group; [`Self::attempt`] reports `owner` if it keeps adding processes.
     pub fn add(&mut self, group: &str, owner: Option<u64>) {
-        let (group, due) = (group.to_owned(), Instant::now() + GROUP_FIRST_PAUSE);
-        let (last, attempts_with_new) = (BTreeSet::new(), 0);
+        let group = group.to_owned();
+        let due = Instant::now() + GROUP_FIRST_PAUSE;
+        let last = BTreeSet::new();
+        let attempts_with_new = 0;
         self.0.push(Leftover {
             group,
             owner,

@@ -70,7 +70,8 @@ mod tests {
     #[test]
     fn reads_current_values_and_writes() {
         let folder = tempfile::tempdir().unwrap();
-        let (peak, events) = (folder.path().join("peak"), folder.path().join("events"));
+        let peak = folder.path().join("peak");
+        let events = folder.path().join("events");
         fs::write(&peak, "4096\n").unwrap();
         fs::write(&events, "low 0\nmax 7\n").unwrap();
         let mut meters = Meters::default();

@@ -153,7 +153,8 @@ pub fn unified_group(group: &str) -> Option<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
     let mut lines = mounts.lines().map(|line| line.split(' ').skip(1));
     let root = lines.find_map(|mut fields| {
-        let (target, kind) = (fields.next()?, fields.next()?);
+        let target = fields.next()?;
+        let kind = fields.next()?;
         (kind == "cgroup2").then(|| PathBuf::from(target))
     });
     root.map(|root| root.join(group)).filter(|folder| folder.is_dir())

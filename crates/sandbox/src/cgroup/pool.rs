@@ -128,7 +128,8 @@ impl Pool {
     /// the kernel ended a process for its memory: the group's limit may have been lowered from
     /// outside, which the next sandbox would meet too.
     pub fn reset(&self, group: &mut Group) -> bool {
-        let (path, meters) = (&group.path, &mut group.meters);
+        let path = &group.path;
+        let meters = &mut group.meters;
         let now = group.last.take().unwrap_or_else(|| self.backend.usage(path, meters));
         let was_short = now.oom_kills > group.before.oom_kills;
         group.before = now;
@@ -144,7 +145,8 @@ impl Pool {
 
     /// The counts of the group's sandbox, whose processes have all ended.
     pub fn usage(&self, group: &mut Group) -> Usage {
-        let (now, before) = (self.backend.usage(&group.path, &mut group.meters), group.before);
+        let now = self.backend.usage(&group.path, &mut group.meters);
+        let before = group.before;
         group.last = Some(now);
         Usage {
             oom_kills: now.oom_kills.saturating_sub(before.oom_kills),
@@ -182,7 +184,9 @@ impl Pool {
         match made {
             // The counts of a fresh group are 0.
             Ok(entry_fds) => {
-                let (limits, meters, before) = (*limits, Meters::default(), Usage::default());
+                let limits = *limits;
+                let meters = Meters::default();
+                let before = Usage::default();
                 Ok(Group { path, entry_fds, limits, meters, before, last: None })
             }
             Err(error) => {

@@ -34,7 +34,9 @@ impl Hierarchies {
     /// Finds the hierarchies in the text of `/proc/self/mounts`.
     pub fn find(mounts: &str) -> Option<Self> {
         let find = |controller| mount_of(mounts, controller);
-        let (memory, cpu, pids) = (find("memory")?, find("cpu")?, find("pids")?);
+        let memory = find("memory")?;
+        let cpu = find("cpu")?;
+        let pids = find("pids")?;
         Some(Self { memory, cpu, pids, freezer: Freezer::find(mounts) })
     }
 
@@ -49,7 +51,9 @@ impl Hierarchies {
 fn mount_of(mounts: &str, controller: &str) -> Option<PathBuf> {
     mounts.lines().find_map(|line| {
         let mut fields = line.split(' ').skip(1);
-        let (target, kind, options) = (fields.next()?, fields.next()?, fields.next()?);
+        let target = fields.next()?;
+        let kind = fields.next()?;
+        let options = fields.next()?;
         let ours = kind == "cgroup" && options.split(',').any(|option| option == controller);
         ours.then(|| PathBuf::from(target))
     })

@@ -26,7 +26,8 @@ impl Hierarchy {
     pub fn find(mounts: &str) -> Option<Self> {
         let target = mounts.lines().find_map(|line| {
             let mut fields = line.split(' ').skip(1);
-            let (target, kind) = (fields.next()?, fields.next()?);
+            let target = fields.next()?;
+            let kind = fields.next()?;
             (kind == "cgroup2").then(|| PathBuf::from(target))
         })?;
         Self::at(target)

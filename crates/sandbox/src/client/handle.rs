@@ -108,7 +108,8 @@ impl Spawner {
     }
 
     async fn start_once(&self, spec: SandboxSpec) -> Result<Sandbox> {
-        let (id, limits) = (spec.id.clone(), spec.limits);
+        let id = spec.id.clone();
+        let limits = spec.limits;
         let lane = self.lanes.pick(&id).await?;
         let started = lane.begin(id, limits, Operation::Start(spec)).await?;
         Ok(Sandbox::new(started, lane))
@@ -152,7 +153,8 @@ impl Spawner {
     /// Fails as [`Self::start`], [`Error::ZygoteLost`] when the zygote ends before it is
     /// ready, and [`Error::ZygoteSlots`] when all slots are in use.
     pub async fn start_zygote(&self, spec: ZygoteSpec) -> Result<Zygote> {
-        let (id, limits) = (spec.id.clone(), spec.limits);
+        let id = spec.id.clone();
+        let limits = spec.limits;
         // Each lane has slots of its own.
         let mut full = Vec::new();
         while let Some(lane) = self.lanes.pick_without(&id, &full).await? {
@@ -172,7 +174,8 @@ impl Spawner {
     /// Fails as [`Self::start`], and [`Error::ZygoteLost`] when the zygote is dead or breaks
     /// its protocol.
     pub async fn fork(&self, zygote: &Zygote, spec: ForkSpec) -> Result<Sandbox> {
-        let (id, limits) = (spec.id.clone(), spec.limits);
+        let id = spec.id.clone();
+        let limits = spec.limits;
         let lane = zygote.lane();
         let zygote: SandboxId = zygote.id().clone();
         let started = lane.begin(id, limits, Operation::Fork { zygote, spec }).await?;
@@ -196,7 +199,9 @@ impl Spawner {
     /// Fails as [`Self::start_zygote`], and [`Error::Spec`] when `parent` can have no more
     /// zygotes below it.
     pub async fn grow(&self, parent: &Zygote, spec: ZygoteSpec) -> Result<Zygote> {
-        let (id, limits, zygote) = (spec.id.clone(), spec.limits, parent.id().clone());
+        let id = spec.id.clone();
+        let limits = spec.limits;
+        let zygote = parent.id().clone();
         let lane = parent.lane();
         let started = lane.begin(id, limits, Operation::Grow { zygote, spec }).await?;
         Ok(Zygote::new(started, lane.clone()))

@@ -145,7 +145,8 @@ impl Launcher {
         let total = self.options.total;
         let setup = Setup { run_dir: run_dir.path().to_owned(), parent_cgroup, total };
         packet::send(socket, &serde_json::to_vec(&setup)?, &[run_dir.lock().as_fd()])?;
-        let (deadline, mut buffer) = (Instant::now() + SETUP_TIMEOUT, vec![0; LONGEST_PACKET]);
+        let deadline = Instant::now() + SETUP_TIMEOUT;
+        let mut buffer = vec![0; LONGEST_PACKET];
         loop {
             wait_for_packet(socket, deadline)?;
             let packet = packet::receive(socket, &mut buffer)?;

@@ -36,7 +36,8 @@ impl<'a> Addresses<'a> {
 /// by itself is refused when it is sent.
 pub(super) fn batches<S: Serialize>(specs: Vec<S>) -> Vec<Vec<S>> {
     const MOST: usize = LONGEST_PACKET - 4096;
-    let (mut batches, mut left) = (Vec::new(), 0);
+    let mut batches = Vec::new();
+    let mut left = 0;
     for spec in specs {
         let length = serde_json::to_vec(&spec).map_or(MOST, |bytes| bytes.len() + 1);
         if length > left || batches.is_empty() {

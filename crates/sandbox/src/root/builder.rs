@@ -111,7 +111,8 @@ impl<'a> RootBuilder<'a> {
     }
 
     fn ensure_folder(&self, path: &Path) -> io::Result<OwnedFd> {
-        let (mut reached, mut folder) = (PathBuf::from("."), self.top.try_clone_to_owned()?);
+        let mut reached = PathBuf::from(".");
+        let mut folder = self.top.try_clone_to_owned()?;
         for part in inside(path)?.iter() {
             reached.push(part);
             folder = match self.open(&reached, OFlags::DIRECTORY) {

@@ -42,7 +42,8 @@ fn put(builder: &RootBuilder<'_>, path: &Path, entry: &Entry) -> Result<(), Faul
 /// Lists the entries to copy, folders before their contents. Returns false if they are too many or
 /// too large, or other than folders, files and links.
 fn survey(path: &Path, entries: &mut Vec<(PathBuf, Entry)>) -> io::Result<bool> {
-    let (mut waiting, mut bytes) = (vec![path.to_owned()], 0);
+    let mut waiting = vec![path.to_owned()];
+    let mut bytes = 0;
     while let Some(path) = waiting.pop() {
         let found = fs::symlink_metadata(&path)?;
         let entry = match found.file_type() {

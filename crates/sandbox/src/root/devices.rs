@@ -49,7 +49,8 @@ fn make(
     name: &str,
     number: (u32, u32),
 ) -> Result<(), Fault> {
-    let (mode, device) = (Mode::from_raw_mode(0o666), makedev(number.0, number.1));
+    let mode = Mode::from_raw_mode(0o666);
+    let device = makedev(number.0, number.1);
     match mknodat(&top, name, FileType::CharacterDevice, mode, device) {
         Err(Errno::PERM) => builder.device(&Path::new("/dev").join(name), number),
         made => {

@@ -79,7 +79,8 @@ impl Slots {
     pub fn take(&mut self, holder: Holder) -> Option<Slot> {
         let pool = self.pool(holder);
         let number = pool.numbers.take()?;
-        let (first_id, count) = (pool.first + number * pool.count, pool.count);
+        let first_id = pool.first + number * pool.count;
+        let count = pool.count;
         Some(Slot { holder, index: number as usize, first_id, count })
     }
 

@@ -121,7 +121,8 @@ fn set_up(setup: &Setup, process: u32) -> Result<Tools, String> {
     if !is_disabled(Defence::Seccomp) {
         programs.confine_spawner().map_err(|error| error.to_string())?;
     }
-    let (roots, slots) = (Roots::new(folder), Slots::of_process(process));
+    let roots = Roots::new(folder);
+    let slots = Slots::of_process(process);
     Ok(Tools { namespaces, roots, programs, groups, slots })
 }
 

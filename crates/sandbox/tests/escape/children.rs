@@ -93,7 +93,8 @@ def attack(listener):
 ",
     );
     let zygote = within(rig.spawner.start_zygote(spec)).await.unwrap();
-    let (first, second) = (waiting(rig, &zygote, &code).await, waiting(rig, &zygote, &code).await);
+    let first = waiting(rig, &zygote, &code).await;
+    let second = waiting(rig, &zygote, &code).await;
     let mut ids = Vec::new();
     for (sandbox, id) in [first, second].into_iter().flatten() {
         sandbox.kill(End::Killed);
@@ -328,7 +329,8 @@ fn every_step_of_the_native_loop_has_an_attack() {
         let quoted = text.split('"').filter(|part| part.starts_with("Child"));
         quoted.filter(|part| part.chars().all(char::is_alphanumeric)).map(Into::into).collect()
     };
-    let (mut attacked, steps) = (names(here), names(&native));
+    let mut attacked = names(here);
+    let steps = names(&native);
     // A check of the spawner, not a step of the child; and the prefix above.
     attacked.retain(|name| name != "ChildIdentity" && name != "Child");
     assert!(steps.len() > 10, "{steps:?}");

@@ -51,7 +51,8 @@ except OSError as error: print(error)
 
 /// The device `/dev/zero`, harmless in itself.
 fn device(path: &Path) {
-    let (mode, zero) = (Mode::from_raw_mode(0o666), makedev(1, 5));
+    let mode = Mode::from_raw_mode(0o666);
+    let zero = makedev(1, 5);
     mknodat(CWD, path, FileType::CharacterDevice, mode, zero).unwrap();
     set_mode(path, 0o666);
 }

@@ -15,7 +15,9 @@ use crate::twin::{escapes_only_without, never_escapes, open_folder, printed};
 #[test]
 fn a_mount_point_is_made_on_the_host_through_a_link() {
     escapes_only_without(&["OwnTree"], |rig| async move {
-        let (code, other, host) = (open_folder(), open_folder(), open_folder());
+        let code = open_folder();
+        let other = open_folder();
+        let host = open_folder();
         symlink(host.path(), code.path().join("out")).unwrap();
         let mut spec = python("print('started')");
         let shown =
@@ -36,7 +38,8 @@ fn a_mount_point_is_made_on_the_host_through_a_link() {
 #[test]
 fn a_mount_point_is_made_in_a_folder_of_the_host() {
     escapes_only_without(&["Inert"], |rig| async move {
-        let (code, other) = (open_folder(), open_folder());
+        let code = open_folder();
+        let other = open_folder();
         let mut spec = python("print('started')");
         for (source, target) in [(code.path(), "/code"), (other.path(), "/code/made")] {
             spec.root.binds.push(Bind { source: source.into(), target: target.into() });

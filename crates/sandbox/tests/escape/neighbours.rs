@@ -121,7 +121,8 @@ except OSError as error: print(error)
 #[test]
 fn the_names_of_a_neighbours_sockets_are_seen() {
     escapes_only_without(&["OwnNetwork"], |rig| async move {
-        let (mine, code) = (open_folder(), open_folder());
+        let mine = open_folder();
+        let code = open_folder();
         let listen = "
 import socket, time
 listener = socket.socket(socket.AF_UNIX); listener.bind(chr(0) + 'of-the-neighbour'); listener.listen()

@@ -99,7 +99,8 @@ impl Server {
         let started = Instant::now();
         loop {
             sweep(self.base.path()).unwrap();
-            let (processes, groups) = (self.processes(), self.groups());
+            let processes = self.processes();
+            let groups = self.groups();
             if processes.is_empty() && groups.is_empty() && !run.exists() {
                 break;
             }
@@ -243,7 +244,8 @@ fn fail_at_each_step(prepare: &[&str], word: &str, undo: &str, stride: usize) {
     let calls = most_calls(&mut server, word);
     server.must(&[undo]);
     assert!(calls > 5, "{word} makes {calls} calls");
-    let (before, mut failures) = (Resources::of(&server), 0);
+    let before = Resources::of(&server);
+    let mut failures = 0;
     for step in (first_step(stride)..=calls).step_by(stride) {
         let inject = format!("inject={FALLIBLE}:error=EIO:when={step}");
         let tracer = Tracer::attach(server.spawner, &["-e", &inject], Path::new("/dev/null"));
@@ -354,7 +356,8 @@ fn a_mixed_load_leaks_no_resources() {
     let mut server = Server::start();
     let seed = u64::from(std::process::id()) | 1;
     load(&mut server, seed);
-    let (before, groups) = (Resources::of(&server), count_groups(&server));
+    let before = Resources::of(&server);
+    let groups = count_groups(&server);
     load(&mut server, seed);
     let moment = format!("seed {seed}");
     Resources::of(&server).shrinks_to(&before, &server, &moment);
@@ -371,11 +374,13 @@ fn a_mixed_load_leaks_no_resources() {
 /// Programs, children of a zygote, failures and ends; at the end nothing runs.
 fn load(server: &mut Server, seed: u64) {
     const STEPS: [(&str, &str); 2] = [("start", "end"), ("fork", "leave")];
-    let (mut random, mut live) = (seed, [0, 0]);
+    let mut random = seed;
+    let mut live = [0, 0];
     server.must(&["zygote"]);
     for _ in 0..300 {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        let (choice, kind) = ((random >> 33) % 5, (random >> 40) as usize % 2);
+        let choice = (random >> 33) % 5;
+        let kind = (random >> 40) as usize % 2;
         match choice {
             0 | 1 if live[kind] < 20 => {
                 server.must(&[STEPS[kind].0]);

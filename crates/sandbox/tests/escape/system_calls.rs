@@ -56,7 +56,8 @@ fn system_calls_known_from_escapes_reach_the_kernel() {
 #[cfg(target_arch = "x86_64")]
 fn a_call_by_the_interface_of_another_architecture_reaches_the_kernel() {
     let code = open_folder();
-    let (source, program) = (code.path().join("old.c"), code.path().join("old"));
+    let source = code.path().join("old.c");
+    let program = code.path().join("old");
     std::fs::write(&source, include_str!("old.c")).unwrap();
     assert!(Command::new("cc").arg("-o").arg(&program).arg(&source).status().unwrap().success());
     let here = Command::new(&program).output().unwrap();

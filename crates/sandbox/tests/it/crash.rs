@@ -166,7 +166,8 @@ fn a_failed_replacement_is_reported_until_it_succeeds() {
     }
     runtime().block_on(async {
         let base = tempfile::tempdir().unwrap();
-        let (program, fails) = (base.path().join("spawner"), base.path().join("fails"));
+        let program = base.path().join("spawner");
+        let fails = base.path().join("fails");
         let real = spawner_program();
         let text =
             format!("#!/bin/sh\n[ ! -e {} ] || exit 1\nexec {}\n", fails.display(), real.display());

@@ -161,7 +161,8 @@ fn a_file_is_mounted_in_etc_of_an_image_that_has_none() {
         return;
     }
     with_spawner(|rig| async move {
-        let (image, host) = (image(), tempfile::tempdir().unwrap());
+        let image = image();
+        let host = tempfile::tempdir().unwrap();
         fs::create_dir(image.path().join("etc/deep")).unwrap();
         fs::write(image.path().join("etc/deep/file"), "deep\n").unwrap();
         symlink("os-release", image.path().join("etc/link")).unwrap();
@@ -187,7 +188,8 @@ fn the_platforms_folders_replace_those_of_the_image() {
         return;
     }
     with_spawner(|rig| async move {
-        let (image, host) = (image(), tempfile::tempdir().unwrap());
+        let image = image();
+        let host = tempfile::tempdir().unwrap();
         for name in ["proc", "dev", "tmp", "sys", "run"] {
             symlink(host.path(), image.path().join(name)).unwrap();
         }
@@ -212,7 +214,8 @@ fn a_missing_image_is_reported_by_name() {
 
 /// Sends a copy of the mount at `image` to every client, like the process that mounts images.
 fn give(image: &Path, socket: &Path) {
-    let (image, listener) = (image.to_owned(), packet::listen(socket).unwrap());
+    let image = image.to_owned();
+    let listener = packet::listen(socket).unwrap();
     std::thread::spawn(move || {
         while let Ok(client) = packet::accept(&listener) {
             packet::receive(&client, &mut [0; 100]).unwrap();
@@ -225,7 +228,8 @@ fn give(image: &Path, socket: &Path) {
 #[test]
 fn image_folders_are_mounted_next_to_the_host_base_and_their_links_are_not_followed() {
     with_spawner(|rig| async move {
-        let (image, host) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let image = tempfile::tempdir().unwrap();
+        let host = tempfile::tempdir().unwrap();
         for name in ["packages", "code", "other"] {
             fs::create_dir(image.path().join(name)).unwrap();
             fs::write(image.path().join(name).join("file"), name).unwrap();

@@ -189,7 +189,8 @@ stream.sendall(b'it is me')
 fn two_sandboxes_have_different_ids_on_the_host() {
     with_spawner(|rig| async move {
         let sleep = "import time; time.sleep(600)";
-        let (first, second) = (rig.python(sleep).await, rig.python(sleep).await);
+        let first = rig.python(sleep).await;
+        let second = rig.python(sleep).await;
         let owner = |pid: i32| {
             let path = format!("/proc/{pid}/status");
             let status = std::fs::read_to_string(path).unwrap();

@@ -79,7 +79,8 @@ print(open('/proc/self/oom_score_adj').read())
         fs::set_permissions(folder.path(), mode).unwrap();
         fs::write(folder.path().join("lower.py"), script.replace("print", "pass #")).unwrap();
         let mut spec = zygote();
-        let (source, target) = (folder.path().into(), "/code".into());
+        let source = folder.path().into();
+        let target = "/code".into();
         spec.root.binds.push(snowmelt_sandbox::Bind { source, target });
         (spec.python_path, spec.imports) = (vec!["/code".into()], vec!["lower".into()]);
         let zygote = within(rig.spawner.start_zygote(spec)).await.unwrap();

@@ -161,7 +161,8 @@ fn every_mount_of_a_child_except_the_scratch_is_inert() {
         let text = ask(&child, "open('/proc/self/mountinfo').read()").unwrap();
         for line in text.lines() {
             let fields: Vec<_> = line.split(' ').collect();
-            let (target, options) = (fields[4], fields[5]);
+            let target = fields[4];
+            let options = fields[5];
             assert!(options.contains("nosuid"), "{line}");
             assert!(target == "/tmp" || options.starts_with("ro"), "{line}");
         }
@@ -217,7 +218,8 @@ fn children_have_their_own_numpy_streams() {
         spec.python_path.push("/packages".into());
         let zygote = within(rig.spawner.start_zygote(spec)).await.unwrap();
         assert_eq!(zygote.failed_imports(), &[] as &[String]);
-        let (mut seen, mut chosen) = (HashSet::new(), HashSet::new());
+        let mut seen = HashSet::new();
+        let mut chosen = HashSet::new();
         for _ in 0..3 {
             let mut spec = code.fork("handler:serve");
             spec.root.binds.push(shown.clone());
@@ -243,7 +245,9 @@ fn fifty_concurrent_children_answer_and_end() {
         let code = std::sync::Arc::new(Code::new(&[]));
         let zygote = std::sync::Arc::new(zygote(&rig, &code, &[]).await);
         let forks = (0..50).map(|number| {
-            let (rig, code, zygote) = (rig.clone(), code.clone(), zygote.clone());
+            let rig = rig.clone();
+            let code = code.clone();
+            let zygote = zygote.clone();
             tokio::spawn(async move {
                 let child = child(&rig, &zygote, &code).await;
                 let ask_it = move || (ask(&child, &format!("{number} * 2")).unwrap(), child);

@@ -162,7 +162,8 @@ proptest! {
         for host in 1..=4 {
             scheduler.report(&name(host), room(3, 3));
         }
-        let (mut now, mut running) = (Duration::ZERO, Vec::new());
+        let mut now = Duration::ZERO;
+        let mut running = Vec::new();
         for step in steps {
             apply(&mut scheduler, &mut running, step, &mut now);
             agree(&mut scheduler, now)?;

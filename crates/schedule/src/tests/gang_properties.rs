@@ -148,7 +148,8 @@ fn apply(scheduler: &mut Scheduler, model: &mut Model, step: Step, now: &mut Dur
             model.gangs.insert(ticket, (made, None));
         }
         Step::Task { tenant, memory, host, waits } => {
-            let (made, number) = (of_whom(&format!("t{tenant}"), memory.into()), host.into());
+            let made = of_whom(&format!("t{tenant}"), memory.into());
+            let number = host.into();
             let ticket = match waits {
                 true => Some(scheduler.ask_task(Arc::clone(&made), wish(&[number, 1]), *now)),
                 false => scheduler.start_task(Arc::clone(&made), &name(number), *now),
@@ -207,7 +208,9 @@ proptest! {
     fn gangs_start_as_a_whole_within_the_memory_of_hosts_beside_calls_and_tasks(
         steps in prop::collection::vec(step(), 1..200),
     ) {
-        let (mut scheduler, mut model, mut now) = (hosts(3), Model::default(), Duration::ZERO);
+        let mut scheduler = hosts(3);
+        let mut model = Model::default();
+        let mut now = Duration::ZERO;
         for step in steps {
             apply(&mut scheduler, &mut model, step, &mut now);
             decided(&mut scheduler, now).into_iter().for_each(|decision| model.take(decision));
@@ -249,7 +252,8 @@ proptest! {
         wanted in (1..6_u32, 20..50_u64),
         others in prop::collection::vec((0..3_u8, 5..40_u8, 0..3_u8, 1..5_u32), 200),
     ) {
-        let (mut scheduler, mut now) = (hosts(3), Duration::ZERO);
+        let mut scheduler = hosts(3);
+        let mut now = Duration::ZERO;
         let mut ends: VecDeque<(Duration, Ticket)> = VecDeque::new();
         let mut asked = None;
         let mut started = None;

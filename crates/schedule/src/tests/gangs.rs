@@ -62,7 +62,8 @@ fn waiting(scheduler: &mut Scheduler, gang: Gang, now: Duration) -> Ticket {
 
 #[test]
 fn a_gang_starts_as_a_whole_and_waits_for_calls_and_other_gangs() {
-    let (mut scheduler, now) = (hosts(2), Duration::ZERO);
+    let mut scheduler = hosts(2);
+    let now = Duration::ZERO;
     let (first, parts) = start(&mut scheduler, gang(4, 20), now);
     assert_eq!(parts, [(name(1), 2), (name(2), 2)]);
     assert!(scheduler.has_ranks(&name(2)));
@@ -85,7 +86,8 @@ fn a_gang_starts_as_a_whole_and_waits_for_calls_and_other_gangs() {
 
 #[test]
 fn a_gang_that_no_hosts_could_ever_hold_is_refused_unless_some_may_come() {
-    let (mut scheduler, now) = (hosts(2), Duration::ZERO);
+    let mut scheduler = hosts(2);
+    let now = Duration::ZERO;
     start(&mut scheduler, gang(2, 50), now);
     for too_much in [gang(5, 20), Gang { most_hosts: Some(1), ..gang(3, 20) }] {
         let asked = ask(&mut scheduler, too_much, now);
@@ -109,7 +111,8 @@ fn a_gang_that_no_hosts_could_ever_hold_is_refused_unless_some_may_come() {
 
 #[test]
 fn a_gang_waits_for_a_host_that_is_drained_unless_it_names_it() {
-    let (mut scheduler, now) = (hosts(2), Duration::ZERO);
+    let mut scheduler = hosts(2);
+    let now = Duration::ZERO;
     scheduler.drain(&name(2), true);
     let all = waiting(&mut scheduler, gang(4, 20), now);
     for never in [
@@ -127,7 +130,8 @@ fn a_gang_waits_for_a_host_that_is_drained_unless_it_names_it() {
 
 #[test]
 fn a_gang_expires_or_is_withdrawn_and_leaves_nothing() {
-    let (mut scheduler, now) = (hosts(1), Duration::ZERO);
+    let mut scheduler = hosts(1);
+    let now = Duration::ZERO;
     let (first, _) = start(&mut scheduler, gang(2, 25), now);
     let expires = waiting(&mut scheduler, gang(1, 25), now);
     let withdrawn = waiting(&mut scheduler, gang(1, 25), SECOND);
@@ -140,7 +144,8 @@ fn a_gang_expires_or_is_withdrawn_and_leaves_nothing() {
 
 #[test]
 fn a_gang_on_few_hosts_prefers_control_and_those_with_its_image() {
-    let (mut scheduler, now) = (hosts(4), Duration::ZERO);
+    let mut scheduler = hosts(4);
+    let now = Duration::ZERO;
     let image = Digest::of("image");
     let on = |most, ranks| Gang {
         image: Some(image.clone()),
@@ -162,7 +167,8 @@ fn a_gang_on_few_hosts_prefers_control_and_those_with_its_image() {
 
 #[test]
 fn a_gang_of_an_earlier_control_is_counted_when_its_hosts_come() {
-    let (mut scheduler, now) = (hosts(1), Duration::ZERO);
+    let mut scheduler = hosts(1);
+    let now = Duration::ZERO;
     let parts = vec![(name(1), 1), (name(2), 1)];
     let earlier = scheduler.runs_gang(Arc::new(gang(2, 50)), parts, now);
     scheduler.report(&name(2), ROOM);
@@ -177,7 +183,8 @@ fn a_gang_of_an_earlier_control_is_counted_when_its_hosts_come() {
 
 #[test]
 fn a_gang_that_waits_for_gangs_lets_calls_pass_and_tenants_with_less() {
-    let (mut scheduler, now) = (hosts(2), Duration::ZERO);
+    let mut scheduler = hosts(2);
+    let now = Duration::ZERO;
     let (first, _) = start(&mut scheduler, gang(2, 40), now);
     let large = waiting(&mut scheduler, gang(2, 50), now);
     let late = 20 * SECOND;
@@ -197,7 +204,8 @@ fn a_gang_that_waits_for_gangs_lets_calls_pass_and_tenants_with_less() {
 
 #[test]
 fn a_call_that_has_waited_for_longer_than_a_gang_comes_first() {
-    let (mut scheduler, now) = (hosts(1), Duration::ZERO);
+    let mut scheduler = hosts(1);
+    let now = Duration::ZERO;
     let (small, _) = run(&mut scheduler, call("small", 20), now);
     let large = waits(&mut scheduler, call("large", 100), now);
     let all = waiting(&mut scheduler, gang(1, 50), SECOND);

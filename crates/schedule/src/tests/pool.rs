@@ -61,7 +61,8 @@ fn a_call_that_is_too_large_waits_while_hosts_may_come() {
 
 #[test]
 fn it_grows_for_calls_that_wait_and_shrinks_when_hosts_are_free() {
-    let (mut pool, mut now) = (pool(), Duration::ZERO);
+    let mut pool = pool();
+    let mut now = Duration::ZERO;
     assert_eq!(pool.step(&[host(1, false)], 0, now), None);
     assert_eq!(pool.step(&[host(1, false)], 2, now), Some(PoolStep::Grow(3)));
     pool.asked(true, now);
@@ -93,7 +94,8 @@ fn hosts_of_others_drained_ones_and_the_least_stay() {
 
 #[test]
 fn a_provider_that_fails_is_asked_less_and_less_often() {
-    let (mut pool, mut now) = (pool(), Duration::ZERO);
+    let mut pool = pool();
+    let mut now = Duration::ZERO;
     let mut pauses = Vec::new();
     for _ in 0..10 {
         assert!(pool.step(&[host(1, false)], 1, now).is_some());
@@ -134,11 +136,14 @@ proptest! {
         (least, more) in (1..3_u32, 0..4_u32),
     ) {
         let policy = PoolPolicy { least, most: least + more, release_after: AFTER };
-        let (mut pool, mut now) = (Pool::new(policy), Duration::ZERO);
+        let mut pool = Pool::new(policy);
+        let mut now = Duration::ZERO;
         // Those that run, by whether they have work, and since when.
         let mut hosts: BTreeMap<HostName, (bool, Duration)> = BTreeMap::new();
         hosts.insert(name(1), (true, now));
-        let (mut lacking, mut fails, mut asked) = (0, false, None::<Duration>);
+        let mut lacking = 0;
+        let mut fails = false;
+        let mut asked = None::<Duration>;
         let quiet = [Step::Fail(false), Step::Lack(0)].into_iter();
         let quiet = quiet.chain((2..7).map(|host| Step::Work(host, false)));
         let quiet = quiet.chain((0..60).map(|_| Step::Pass(600)));

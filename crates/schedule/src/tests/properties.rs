@@ -139,7 +139,8 @@ fn apply(scheduler: &mut Scheduler, model: &mut Model, step: Step, now: &mut Dur
 proptest! {
     #[test]
     fn no_host_has_more_than_it_has_room_for(steps in prop::collection::vec(step(), 1..200)) {
-        let (mut scheduler, mut model) = (scheduler(3, 100, 2), Model::default());
+        let mut scheduler = scheduler(3, 100, 2);
+        let mut model = Model::default();
         let mut now = Duration::ZERO;
         for step in steps {
             apply(&mut scheduler, &mut model, step, &mut now);

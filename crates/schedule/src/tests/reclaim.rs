@@ -187,7 +187,8 @@ fn apply(scheduler: &mut Scheduler, model: &mut Model, step: &Step, now: &mut Du
     match *step {
         Step::Call { function, host } => {
             // Two functions share an image.
-            let (function, image) = (format!("f{function}"), format!("i{}", function / 2));
+            let image = format!("i{}", function / 2);
+            let function = format!("f{function}");
             let asked = on(host, in_image(&function, &image));
             let ticket = scheduler.ask(Arc::new(asked), *now, *now + 30 * SECOND);
             let used = (name(host), Digest::of(function), Digest::of(image));
@@ -239,7 +240,8 @@ proptest! {
     fn all_that_is_unused_is_taken_back_once_and_nothing_else(
         steps in prop::collection::vec(step(), 1..120),
     ) {
-        let (mut scheduler, mut model) = (scheduler(3, 1 << 40, 1), Model::default());
+        let mut scheduler = scheduler(3, 1 << 40, 1);
+        let mut model = Model::default();
         let mut now = Duration::ZERO;
         for step in &steps {
             // Each host has reported, so that none counts as full.

@@ -30,7 +30,8 @@ fn waiting(scheduler: &mut Scheduler, task: Arc<Task>, hosts: &[usize], now: Dur
 
 #[test]
 fn a_task_gets_the_first_of_its_hosts_that_has_room() {
-    let (mut scheduler, now) = (hosts(3), Duration::ZERO);
+    let mut scheduler = hosts(3);
+    let now = Duration::ZERO;
     let first = scheduler.start_task(task(50), &name(2), now).unwrap();
     assert!(scheduler.has_tasks(&name(2)) && !scheduler.has_tasks(&name(1)));
     assert_eq!(scheduler.start_task(task(1), &name(2), now), None);
@@ -53,7 +54,8 @@ fn a_task_gets_the_first_of_its_hosts_that_has_room() {
 
 #[test]
 fn calls_ranks_and_tasks_share_the_memory_of_a_host() {
-    let (mut scheduler, now) = (hosts(1), Duration::ZERO);
+    let mut scheduler = hosts(1);
+    let now = Duration::ZERO;
     let running = scheduler.start_task(task(30), &name(1), now).unwrap();
     // Calls reserve half of their limits.
     let (ran, _) = run(&mut scheduler, call("f", 20), now);
@@ -78,7 +80,8 @@ fn calls_ranks_and_tasks_share_the_memory_of_a_host() {
 
 #[test]
 fn tasks_take_nothing_that_is_kept_for_a_gang_or_a_call_that_has_waited() {
-    let (mut scheduler, now) = (hosts(2), Duration::ZERO);
+    let mut scheduler = hosts(2);
+    let now = Duration::ZERO;
     let long = scheduler.start_task(task(20), &name(1), now).unwrap();
     let burst = ask(&mut scheduler, gang(2, 40), now);
     assert_eq!(decided(&mut scheduler, now), []);
@@ -110,7 +113,8 @@ fn tasks_take_nothing_that_is_kept_for_a_gang_or_a_call_that_has_waited() {
 
 #[test]
 fn a_task_that_has_waited_has_room_kept_on_one_host_if_no_gang_waits_as_long() {
-    let (mut scheduler, now) = (hosts(2), Duration::ZERO);
+    let mut scheduler = hosts(2);
+    let now = Duration::ZERO;
     let on = |host| Call { only: Some(name(host)), ..call("f", 20) };
     let first = [1; 4].map(|host| run(&mut scheduler, on(host), now).0);
     let second = [2; 5].map(|host| run(&mut scheduler, on(host), now).0);
@@ -126,7 +130,8 @@ fn a_task_that_has_waited_has_room_kept_on_one_host_if_no_gang_waits_as_long() {
     scheduler.ended(first[2], Some(0), now);
     assert_eq!(decided(&mut scheduler, now), [Decision::Run(large, name(1))]);
 
-    let (mut scheduler, now) = (hosts(1), Duration::ZERO);
+    let mut scheduler = hosts(1);
+    let now = Duration::ZERO;
     let running = scheduler.start_task(task(30), &name(1), now).unwrap();
     let starved = waiting(&mut scheduler, task(45), &[1], now);
     let burst = ask(&mut scheduler, gang(1, 45), now);
@@ -139,7 +144,8 @@ fn a_task_that_has_waited_has_room_kept_on_one_host_if_no_gang_waits_as_long() {
 
 #[test]
 fn the_tenant_whose_calls_gangs_and_tasks_have_the_least_comes_first() {
-    let (mut scheduler, now) = (hosts(1), Duration::ZERO);
+    let mut scheduler = hosts(1);
+    let now = Duration::ZERO;
     let first = scheduler.start_task(of_whom("greedy", 25), &name(1), now).unwrap();
     let second = scheduler.start_task(of_whom("greedy", 25), &name(1), now).unwrap();
     let greedy = waiting(&mut scheduler, of_whom("greedy", 25), &[1], now);
@@ -160,7 +166,8 @@ fn the_tenant_whose_calls_gangs_and_tasks_have_the_least_comes_first() {
 
 #[test]
 fn a_host_that_refuses_gets_no_tasks_until_it_reports_and_calls_all_the_same() {
-    let (mut scheduler, now) = (hosts(2), Duration::ZERO);
+    let mut scheduler = hosts(2);
+    let now = Duration::ZERO;
     let first = scheduler.ask_task(task(10), wish(&[1, 2]), now);
     assert_eq!(decided(&mut scheduler, now), [Decision::Run(first, name(1))]);
     scheduler.refused(first, now);
@@ -176,7 +183,8 @@ fn a_host_that_refuses_gets_no_tasks_until_it_reports_and_calls_all_the_same() {
 
 #[test]
 fn a_host_that_comes_back_still_has_its_tasks() {
-    let (mut scheduler, now) = (hosts(2), Duration::ZERO);
+    let mut scheduler = hosts(2);
+    let now = Duration::ZERO;
     let first = scheduler.start_task(task(30), &name(2), now).unwrap();
     let second = scheduler.start_task(task(10), &name(2), now).unwrap();
     scheduler.remove(&name(2), SECOND);
@@ -192,7 +200,8 @@ fn a_host_that_comes_back_still_has_its_tasks() {
 
 #[test]
 fn a_host_that_refuses_tasks_is_not_free_for_those_that_wait() {
-    let (mut scheduler, now) = (hosts(1), Duration::ZERO);
+    let mut scheduler = hosts(1);
+    let now = Duration::ZERO;
     let only = scheduler.start_task(task(10), &name(1), now).unwrap();
     scheduler.refused(only, now);
     assert_eq!(scheduler.lacking(SECOND), 0, "nobody has said that it waits");
@@ -205,7 +214,8 @@ fn a_host_that_refuses_tasks_is_not_free_for_those_that_wait() {
 
 #[test]
 fn a_share_is_kept_for_a_gang_also_of_memory_that_tasks_really_use() {
-    let (mut scheduler, now) = (hosts(1), Duration::ZERO);
+    let mut scheduler = hosts(1);
+    let now = Duration::ZERO;
     let first = scheduler.start_task(task(30), &name(1), now).unwrap();
     let burst = ask(&mut scheduler, gang(1, 40), now);
     // The memory of the machine that is left, as long as the task runs.
@@ -223,7 +233,8 @@ fn a_share_is_kept_for_a_gang_also_of_memory_that_tasks_really_use() {
 
 #[test]
 fn tasks_that_wait_need_the_hosts_that_hold_them() {
-    let (mut scheduler, now) = (hosts(1), Duration::ZERO);
+    let mut scheduler = hosts(1);
+    let now = Duration::ZERO;
     scheduler.start_task(task(50), &name(1), now).unwrap();
     let first = waiting(&mut scheduler, task(25), &[1], now);
     scheduler.wish(first, Wish { behind: 4, ..wish(&[1]) });

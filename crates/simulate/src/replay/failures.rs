@@ -79,7 +79,8 @@ impl Failures {
     /// Returns the counts, or `None` if no hosts were to fail.
     pub fn into_losses(self) -> Option<Losses> {
         let Self { losses, moments, around, otherwise, .. } = self;
-        let (response_around, response_otherwise) = (Waits::new(around), Waits::new(otherwise));
+        let response_around = Waits::new(around);
+        let response_otherwise = Waits::new(otherwise);
         (!moments.is_empty()).then_some(Losses { response_around, response_otherwise, ..losses })
     }
 }

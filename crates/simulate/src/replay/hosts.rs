@@ -63,7 +63,8 @@ pub(super) struct Hosts {
 impl Hosts {
     pub fn new(hosts: u32, room: u64, keep_idle: u64, memory: Vec<u64>) -> Self {
         let hosts = vec![Host::default(); hosts as usize];
-        let (members, by_place) = (Vec::new(), HashMap::new());
+        let members = Vec::new();
+        let by_place = HashMap::new();
         Self { members, by_place, hosts, memory, room, keep_idle, active: 0 }
     }
 
@@ -100,7 +101,8 @@ impl Hosts {
     /// Takes a function back from a host: its idle instances end.
     pub fn leave(&mut self, number: u32) {
         let member = &mut self.members[number as usize];
-        let (function, host) = (member.function, &mut self.hosts[member.host as usize]);
+        let function = member.function;
+        let host = &mut self.hosts[member.host as usize];
         host.memory -= member.idle.len() as u64 * self.memory[function as usize];
         member.idle.clear();
         self.by_place.remove(&(function, member.host));

@@ -163,7 +163,8 @@ fn check_kills(trace: &Trace, setting: &Setting, policy: &Policy) -> Result<(), 
     kills.sort_unstable_by_key(|kill| kill.at);
     let mut killed = 0_u64;
     for kill in &kills {
-        let (hosts, at) = (u64::from(kill.hosts), kill.at);
+        let hosts = u64::from(kill.hosts);
+        let at = kill.at;
         if hosts == 0 {
             return wrong(format!("no host fails at {at:?}"));
         }

@@ -169,7 +169,8 @@ impl Run<'_> {
             return Ok(());
         }
         self.share_cores(member, false);
-        let (fork, now) = (nanoseconds(self.setting.fork), self.now);
+        let fork = nanoseconds(self.setting.fork);
+        let now = self.now;
         let on = self.hosts.member(member);
         on.server = Server::Runs;
         on.forked = now;

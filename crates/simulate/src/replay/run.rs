@@ -146,7 +146,8 @@ impl<'a> Run<'a> {
         self.plan_failures();
         for moment in 0_u64.. {
             if moment.is_multiple_of(REPORTED) {
-                let (ended, calls) = (self.calls.over, self.trace.calls.len());
+                let ended = self.calls.over;
+                let calls = self.trace.calls.len();
                 let progressed = Progress { ended, calls, now: Duration::from_nanos(self.now) };
                 if progress(progressed).is_break() {
                     return Err(Error::Cancelled);
@@ -239,11 +240,15 @@ impl<'a> Run<'a> {
     }
 
     fn replayed(self, ended: u64, host_minutes: f64) -> Replayed {
-        let (figures, engine) = (self.figures, self.images.engine);
-        let (expired, refused) = (figures.expired, figures.refused);
-        let (cold_starts, reclaimed) = (figures.cold_starts, figures.reclaimed);
+        let figures = self.figures;
+        let engine = self.images.engine;
+        let expired = figures.expired;
+        let refused = figures.refused;
+        let cold_starts = figures.cold_starts;
+        let reclaimed = figures.reclaimed;
         let provisioned = figures.provisioned;
-        let (ran, most_hosts) = (figures.ran, figures.most_hosts);
+        let ran = figures.ran;
+        let most_hosts = figures.most_hosts;
         let (waits, provisioning, windows) = figures.into_windows(engine.from_registry);
         let recorded = &self.trace.recorded;
         Replayed {

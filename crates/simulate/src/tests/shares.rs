@@ -24,7 +24,8 @@ fn case() -> impl Strategy<Value = Case> {
 
 /// The rates of flows by progressive filling. Receivers are numbered after senders.
 fn filled(rates: &[f64], flows: &[(usize, usize, f64)]) -> Vec<f64> {
-    let (mut rest, mut done) = (rates.to_vec(), vec![None; flows.len()]);
+    let mut rest = rates.to_vec();
+    let mut done = vec![None; flows.len()];
     let copies = |link: usize, flow: &(usize, usize, f64)| match link {
         _ if link == flow.0 => flow.2,
         _ if link == flow.1 => 1.0,
@@ -70,7 +71,8 @@ proptest! {
         let rates: Vec<f64> = case.ups.iter().chain(&case.downs).map(|&rate| f64::from(rate)).collect();
         let mut links = Links::default();
         let ids: Vec<u32> = rates.iter().map(|&rate| links.link(rate)).collect();
-        let (mut flows, mut changed) = (Vec::new(), Vec::new());
+        let mut flows = Vec::new();
+        let mut changed = Vec::new();
         // One more flow each time, so that levels change from what they were.
         for &(up, down, copies, stops) in &case.flows {
             let down = case.ups.len() + down;

@@ -104,7 +104,9 @@ fn too_many() -> String {
 }
 
 fn known() -> String {
-    let (faasnet, azure, minutes) = (FAASNET.join(", "), AZURE.join(", "), AZURE_2019.join(", "));
+    let faasnet = FAASNET.join(", ");
+    let azure = AZURE.join(", ");
+    let minutes = AZURE_2019.join(", ");
     format!("the columns {faasnet} or {azure} or {minutes}, 1, 2, ...")
 }
 
@@ -126,8 +128,10 @@ impl Reader {
         };
         let duration = duration.as_nanos().try_into().unwrap_or(u64::MAX);
         let columns = found.len();
-        let (numbers, functions) = (HashMap::new(), Vec::new());
-        let (rows, recorded) = (Vec::new(), Vec::new());
+        let numbers = HashMap::new();
+        let functions = Vec::new();
+        let rows = Vec::new();
+        let recorded = Vec::new();
         Ok(Self { origin, places, minutes, columns, duration, numbers, functions, rows, recorded })
     }
 
@@ -177,7 +181,8 @@ impl Reader {
     fn faasnet(&mut self, fields: &[Cow<'_, str>]) -> Result<Row, String> {
         let text = |column: usize| (FAASNET[column], &*fields[self.places[column]]);
         let of = |(column, text)| seconds(column, text);
-        let (at, latency) = (of(text(0))?, of(text(2))?);
+        let at = of(text(0))?;
+        let latency = of(text(2))?;
         let function = name(text(1).0, text(1).1)?.to_owned();
         let bytes = memory(text(4).0, text(4).1)?;
         self.recorded.push(latency);
@@ -189,7 +194,8 @@ impl Reader {
     fn azure(&mut self, fields: &[Cow<'_, str>]) -> Result<Row, String> {
         let text = |column: usize| (AZURE[column], &*fields[self.places[column]]);
         let of = |(column, text)| seconds(column, text);
-        let (end, duration) = (of(text(2))?, of(text(3))?);
+        let end = of(text(2))?;
+        let duration = of(text(3))?;
         let app = name(text(0).0, text(0).1)?;
         // The names of functions are unique only within an application.
         let function = format!("{app}/{}", name(text(1).0, text(1).1)?);

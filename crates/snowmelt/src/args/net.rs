@@ -144,7 +144,8 @@ mod tests {
     #[test]
     fn a_target_is_a_rank_or_an_address_with_or_without_a_port() {
         let target = |text: &str| text.parse::<Target>().map(|found| (found.to, found.port));
-        let (v4, v6) = ("10.192.0.8".parse().unwrap(), "fd73::8".parse().unwrap());
+        let v4 = "10.192.0.8".parse().unwrap();
+        let v6 = "fd73::8".parse().unwrap();
         assert_eq!(target("7"), Ok((TraceTo::Rank(7), None)));
         assert_eq!(target("7:80"), Ok((TraceTo::Rank(7), Some(80))));
         assert_eq!(target("10.192.0.8"), Ok((TraceTo::Address(v4), None)));

@@ -35,7 +35,8 @@ impl HostPool {
 
     /// The program with its limits.
     pub fn program(&self) -> Option<HostProgram> {
-        let (least, most) = (self.least.value, self.most.value);
+        let least = self.least.value;
+        let most = self.most.value;
         let path = self.provider.as_ref()?.value.clone();
         Some(HostProgram { path, least, most })
     }

@@ -111,7 +111,8 @@ fn server(config: &Config) -> Lines {
 }
 
 fn cluster(config: &Config) -> Lines {
-    let (memory, pool) = (config.host_memory.as_ref(), &config.pool);
+    let memory = config.host_memory.as_ref();
+    let pool = &config.pool;
     let lines = [
         config.listen.as_ref().map(|value| line("listen", value, |at| quoted(&at.to_string()))),
         config.token_file.as_ref().map(|value| path("token_file", value)),
@@ -139,7 +140,8 @@ fn tls(config: &Config) -> Lines {
 }
 
 fn sandboxes(config: &Config) -> Lines {
-    let (memory, processes) = (&config.sandboxes_memory, &config.sandboxes_processes);
+    let memory = &config.sandboxes_memory;
+    let processes = &config.sandboxes_processes;
     let memory = memory.as_ref();
     let lines = [
         memory.map(|value| line("memory", value, |most| quoted(&most.to_string()))),

@@ -86,7 +86,8 @@ impl BaseImage {
         let pulled =
             exchange::pull(name, layout, &Access::own(), &progress_callback(progress, "fetching"))
                 .await?;
-        let (image, digest) = (pulled.image.clone(), pulled.manifest.digest.clone());
+        let image = pulled.image.clone();
+        let digest = pulled.manifest.digest.clone();
         Blocks::fetch(image, digest, Box::new(pulled), layout).await.map(Self::Blocks)
     }
 
@@ -132,7 +133,8 @@ impl BaseImage {
                     snowmelt_image::convert(&origin, &store, options)
                 };
                 let converted = blocking(progress, convert).await?;
-                let (image, digest) = (converted.image.clone(), converted.manifest.digest.clone());
+                let image = converted.image.clone();
+                let digest = converted.manifest.digest.clone();
                 Blocks::fetch(image, digest, Box::new(converted), layout).await?
             }
         };

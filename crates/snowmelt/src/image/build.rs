@@ -284,6 +284,7 @@ async fn build_image(
 }
 
 fn base_part(folder: &Path) -> Part {
-    let (name, shape) = ("base".to_owned(), Shape::default());
+    let name = "base".to_owned();
+    let shape = Shape::default();
     Part { name, folder: PathBuf::from(folder), shape, identity: None }
 }

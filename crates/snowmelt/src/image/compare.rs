@@ -25,7 +25,8 @@ pub(super) fn diff(args: &ImageDiffArgs, config: &Config, printer: Printer) -> O
             snowmelt_control::images::compare(&first, &second, &Access::own()).await
         })?,
         false => {
-            let (first, second) = (args.first.clone(), args.second.clone());
+            let first = args.first.clone();
+            let second = args.second.clone();
             let access = own::access_of(config, &[&first, &second])?;
             let request = DifferenceRequest { first, second, access };
             asked(config, printer, &label, async |client, progress| {

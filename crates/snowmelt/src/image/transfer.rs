@@ -64,8 +64,10 @@ pub(super) fn summary(converted: &Converted, name: &str) -> String {
     let image = &converted.image;
     let (bytes, raw_bytes) =
         image.blobs().fold((0, 0), |(stored, raw), blob| (stored + blob.size, raw + blob.raw_size));
-    let (layers, reused) = (image.layers.len(), converted.reused);
-    let (manifest, devices) = (converted.manifest.digest.to_string(), converted.devices);
+    let layers = image.layers.len();
+    let reused = converted.reused;
+    let manifest = converted.manifest.digest.to_string();
+    let devices = converted.devices;
     line(&ConvertedImage { manifest, layers, reused, devices, bytes, raw_bytes }, name)
 }
 
@@ -79,7 +81,8 @@ fn line(converted: &ConvertedImage, name: &str) -> String {
         0 => String::new(),
         devices => format!("; {} omitted", text::counted(devices, "device node")),
     };
-    let (stored, raw) = (ByteSize(converted.bytes), ByteSize(converted.raw_bytes));
+    let stored = ByteSize(converted.bytes);
+    let raw = ByteSize(converted.raw_bytes);
     format!("{name}: {layers}{reused}, {stored} of {raw}{devices}")
 }
 

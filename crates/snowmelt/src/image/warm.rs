@@ -12,7 +12,8 @@ use crate::text;
 
 pub(super) fn warm(args: &ImageWarmArgs, config: &Config, printer: Printer) -> Outcome {
     let label = format!("looking for {}", args.image);
-    let (image, all) = (args.image.clone(), args.all);
+    let image = args.image.clone();
+    let all = args.all;
     if own::is_path(&image) {
         printer.note(&format!("the blocks of {image} are already on this machine"));
         return Ok(0);

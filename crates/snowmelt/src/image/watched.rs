@@ -95,7 +95,8 @@ impl Origin for WatchedOrigin {
     }
 
     fn layer(&self, index: usize) -> Result<Box<dyn Read + '_>> {
-        let (inner, name) = (self.inner.layer(index)?, format!("layer {}", index + 1));
+        let inner = self.inner.layer(index)?;
+        let name = format!("layer {}", index + 1);
         Ok(Box::new(WatchedLayer { inner, name, origin: self }))
     }
 }

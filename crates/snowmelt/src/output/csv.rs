@@ -16,7 +16,8 @@ struct Csv {
 pub(super) fn sink(target: Target, schema: &SchemaRef) -> Result<Box<dyn Sink>, ArrowError> {
     let nested = schema.fields().iter().find(|field| field.data_type().is_nested());
     if let Some(field) = nested {
-        let (name, kind) = (field.name(), field.data_type());
+        let name = field.name();
+        let kind = field.data_type();
         let problem = format!("CSV cannot represent column `{name}` of type {kind}");
         return Err(ArrowError::CsvError(problem));
     }

@@ -43,7 +43,8 @@ impl Layout {
         if !printer::stdout_is_terminal() {
             return Self::unlimited();
         }
-        let (width, colour) = (printer::terminal_width(), printer::stdout_has_colour());
+        let width = printer::terminal_width();
+        let colour = printer::stdout_has_colour();
         Self { width, rows: (rows > 0).then_some(rows), colour }
     }
 }
@@ -191,7 +192,8 @@ impl Frame {
     }
 
     fn head(&self) -> String {
-        let (mut names, mut rule) = (String::new(), String::new());
+        let mut names = String::new();
+        let mut rule = String::new();
         for place in 0..self.shown {
             let gap = if place > 0 { " │ " } else { "" };
             names.push_str(gap);
@@ -233,7 +235,8 @@ impl Frame {
     }
 
     fn note(&self) -> Option<String> {
-        let (shown, all) = (self.shown, self.columns.len());
+        let shown = self.shown;
+        let all = self.columns.len();
         (shown < all)
             .then(|| format!("… {shown} of {all} columns (show all with -o csv or -o json)"))
     }

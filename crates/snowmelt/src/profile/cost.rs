@@ -46,7 +46,8 @@ pub fn html(cost: &Cost) -> String {
             [&cost.functions, &cost.machines].map(|bill| text::dollars(part(bill)));
         let _ = write!(shown, "<tr><td>{name}<td class=n>{functions}<td class=n>{machine}");
     }
-    let (used, prices) = (used(cost), prices(cost));
+    let used = used(cost);
+    let prices = prices(cost);
     let _ = write!(
         shown,
         "</tbody></table><p class=\"note\">{}<br>{}</p>",

@@ -96,8 +96,10 @@ fn arrows(from: &Node<'_>, nodes: &[Node<'_>], shown: &mut String) {
         if !is_reader || to.column <= from.column {
             continue;
         }
-        let (x1, y1) = (from.x + WIDTH, from.y + HEIGHT / 2);
-        let (x2, y2) = (to.x, to.y + HEIGHT / 2);
+        let x1 = from.x + WIDTH;
+        let y1 = from.y + HEIGHT / 2;
+        let x2 = to.x;
+        let y2 = to.y + HEIGHT / 2;
         let middle = (x1 + x2) / 2;
         // Twice as wide for each thousand times as many bytes.
         let wide = 1.0 + ((stage.bytes_sent.max(1) as f64).log10() / 3.0).floor();
@@ -140,7 +142,8 @@ fn stage_box(
     let name = format!("stage {}", stage.stage);
     draw(node, class, &tip, [&name, &tasks, &lines[0], &lines[1]], shown);
     let bar = share(stage.cpu_us, most) * WIDTH as f64;
-    let (x, y) = (node.x + 1, node.y + HEIGHT - 4);
+    let x = node.x + 1;
+    let y = node.y + HEIGHT - 4;
     let _ =
         write!(shown, "<rect class=\"work\" x=\"{x}\" y=\"{y}\" width=\"{bar:.1}\" height=\"4\"/>");
 }
@@ -156,7 +159,8 @@ fn driver_box(node: &Node<'_>, profile: &Profile, shown: &mut String) {
 
 /// A box with a title on both sides and two lines.
 fn draw(node: &Node<'_>, class: &str, tip: &str, texts: [&str; 4], shown: &mut String) {
-    let (x, y) = (node.x + 1, node.y + 1);
+    let x = node.x + 1;
+    let y = node.y + 1;
     let [left, right, first, second] = texts;
     let _ = write!(
         shown,

@@ -136,7 +136,8 @@ fn bars(lane: &Lane, top: usize, wall: u64, shown: &mut String) {
         if to <= from {
             continue;
         }
-        let (x, width) = (percent(from, wall), percent(to - from, wall).max(0.15));
+        let x = percent(from, wall);
+        let width = percent(to - from, wall).max(0.15);
         let _ = write!(
             shown,
             "<rect class=\"{class}\" x=\"{x:.3}%\" y=\"{top}\" width=\"{width:.3}%\" \

@@ -77,7 +77,8 @@ fn running(lanes: &[&Lane], wall: u64) -> [usize; STEPS] {
     let step = |at: u64| (at as u128 * STEPS as u128 / u128::from(wall)) as usize;
     let mut running = [0; STEPS];
     for lane in lanes {
-        let (from, to) = (step(lane.runs_from_us()), step(lane.done_us));
+        let from = step(lane.runs_from_us());
+        let to = step(lane.done_us);
         for count in running.iter_mut().take(to.min(STEPS - 1) + 1).skip(from) {
             *count += 1;
         }
@@ -120,7 +121,9 @@ mod tests {
     #[test]
     fn a_strip_counts_what_runs() {
         let lane = |from, to| Lane { ready_us: from, done_us: to, ..Lane::default() };
-        let (one, other, whole) = (lane(0, 499), lane(250, 749), lane(0, 1000));
+        let one = lane(0, 499);
+        let other = lane(250, 749);
+        let whole = lane(0, 1000);
         let running = running(&[&one, &other, &whole], 1000);
         assert_eq!([running[0], running[30], running[60], running[99]], [2, 3, 2, 1]);
     }

@@ -53,7 +53,8 @@ pub fn page(profile: &Profile) -> String {
 
 fn header(profile: &Profile) -> String {
     let totals = &profile.totals;
-    let (read, all) = (ByteSize(totals.progress.bytes_read), ByteSize(totals.bytes_total));
+    let read = ByteSize(totals.progress.bytes_read);
+    let all = ByteSize(totals.bytes_total);
     let metrics = [
         (text::micros(profile.wall_us), "wall time".to_owned()),
         (text::count(profile.rows), "rows".to_owned()),
@@ -78,9 +79,11 @@ fn header(profile: &Profile) -> String {
 
 fn phases(profile: &Profile) -> String {
     let taken = |phase: &PhaseSpan| phase.to_us.saturating_sub(phase.from_us);
-    let (mut bar, mut legend) = (String::new(), String::new());
+    let mut bar = String::new();
+    let mut legend = String::new();
     for phase in profile.phases.iter().filter(|phase| taken(phase) > 0) {
-        let (name, time) = (Escaped(&phase.phase), text::micros(taken(phase)));
+        let name = Escaped(&phase.phase);
+        let time = text::micros(taken(phase));
         let percent = share(taken(phase), profile.wall_us) * 100.0;
         let label = if percent > 9.0 { phase.phase.as_str() } else { "" };
         let _ = write!(
@@ -145,7 +148,8 @@ fn cost(profile: &Profile) -> String {
 }
 
 fn trees(profile: &Profile) -> String {
-    let (workers, driver) = (&profile.operators, &profile.driver_operators);
+    let workers = &profile.operators;
+    let driver = &profile.driver_operators;
     let longest = operators::longest(workers.iter().chain(driver));
     let mut shown = String::new();
     if !workers.is_empty() {

@@ -63,7 +63,8 @@ fn phases(profile: &Profile, shown: &mut String) {
     for phase in &profile.phases {
         let taken = phase.to_us.saturating_sub(phase.from_us);
         let part = share(taken, profile.wall_us);
-        let (name, taken) = (&phase.phase, text::micros(taken));
+        let name = &phase.phase;
+        let taken = text::micros(taken);
         let _ =
             writeln!(shown, "  {name:<9}{taken:>10}  {:>3.0}%  {}", part * 100.0, bar(part, 30));
     }

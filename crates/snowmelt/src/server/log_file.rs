@@ -83,10 +83,12 @@ mod tests {
     #[test]
     fn a_long_log_becomes_the_previous_one_for_all_who_write_to_it() {
         let folder = tempfile::tempdir().unwrap();
-        let (log, before) = (path(folder.path()), folder.path().join("snowmelt.1.log"));
+        let log = path(folder.path());
+        let before = folder.path().join("snowmelt.1.log");
         assert!(!turn(&log, 10).unwrap(), "there is none");
         let open = || File::options().create(true).append(true).open(&log).unwrap();
-        let (mut server, mut spawner) = (open(), open());
+        let mut server = open();
+        let mut spawner = open();
         server.write_all(b"short\n").unwrap();
         assert!(!turn(&log, 10).unwrap());
         spawner.write_all(b"and longer\n").unwrap();

@@ -119,7 +119,9 @@ fn size(megabytes: f64) -> String {
 }
 
 fn setting(args: &SimulateArgs) -> Setting {
-    let (links, images, local) = (&args.links, &args.images, &args.local);
+    let links = &args.links;
+    let images = &args.images;
+    let local = &args.local;
     Setting {
         hosts: args.hosts,
         containers: args.containers.unwrap_or(args.hosts.saturating_mul(args.functions)),

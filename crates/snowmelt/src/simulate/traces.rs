@@ -158,7 +158,8 @@ fn simulated(
         let signals = Signals::listen(printer)?;
         let label = "reading the trace";
         let progress = Arc::new(Progress::on_terminal(config.progress.value, printer, label));
-        let (shown, stopped) = (Arc::clone(&progress), signals.token().clone());
+        let shown = Arc::clone(&progress);
+        let stopped = signals.token().clone();
         let mut working = tokio::task::spawn_blocking(move || work(&task, &shown, &stopped));
         let done = tokio::select! {
             biased;
@@ -190,7 +191,8 @@ fn work(
     let replayed = |&strategy: &Strategy| {
         let mut passed = |passed: Passed| {
             let now = minutes(passed.now);
-            let (ended, calls) = (text::count(passed.ended as u64), passed.calls as u64);
+            let ended = text::count(passed.ended as u64);
+            let calls = passed.calls as u64;
             let calls = text::counted(calls, "call");
             progress
                 .set_label(format!("{}: {now} of {length}, {ended} of {calls}", name(strategy)));
@@ -283,7 +285,8 @@ fn row(replay: &Replayed) -> Vec<String> {
 
 fn loss_row(replay: &Replayed) -> Option<Vec<String>> {
     let losses = replay.losses.as_ref()?;
-    let (around, otherwise) = (&losses.response_around, &losses.response_otherwise);
+    let around = &losses.response_around;
+    let otherwise = &losses.response_otherwise;
     let times = [around.p50, around.p99, around.most, otherwise.p99, otherwise.most];
     let mut cells = vec![
         name(replay.strategy).to_owned(),

@@ -129,7 +129,8 @@ fn the_word_help_is_the_same_as_the_option() {
         (&["help", "fn", "deploy"], &["fn", "deploy", "--help"]),
         (&["fn", "help", "deploy"], &["fn", "deploy", "--help"]),
     ] {
-        let (asked, option) = (env.run(asked), env.run(option));
+        let asked = env.run(asked);
+        let option = env.run(option);
         assert_eq!((asked.exit, &asked.out), (Some(0), &option.out), "{asked:?}");
     }
     // In the position of a name, it is a name.

@@ -58,7 +58,8 @@ async fn keys_are_deleted_when_their_lease_expires(rig: &dyn Rig) {
 async fn keys_stay_while_the_lease_is_kept_alive(rig: &dyn Rig) {
     let store = rig.store();
     let mut watch = store.watch("alive/", Since::Now).await.unwrap();
-    let (kept, lost) = (store.lease(TTL).await.unwrap(), store.lease(TTL).await.unwrap());
+    let kept = store.lease(TTL).await.unwrap();
+    let lost = store.lease(TTL).await.unwrap();
     put(&*store, "alive/kept", kept).await;
     put(&*store, "alive/lost", lost).await;
     rig.pass(PART).await;
@@ -89,7 +90,8 @@ async fn keys_are_deleted_in_one_transaction_when_their_lease_is_revoked(rig: &d
 
 async fn a_key_that_is_written_again_leaves_its_lease(rig: &dyn Rig) {
     let store = rig.store();
-    let (old, new) = (store.lease(TTL).await.unwrap(), store.lease(TTL).await.unwrap());
+    let old = store.lease(TTL).await.unwrap();
+    let new = store.lease(TTL).await.unwrap();
     for key in ["leaves/none", "leaves/other"] {
         put(&*store, key, old).await;
     }

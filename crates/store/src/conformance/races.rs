@@ -23,7 +23,8 @@ async fn one_of_several_concurrent_creates_succeeds(store: &Arc<dyn Store>) {
             store.put("created", Bytes::from(writer.to_string()), Expect::Absent).await
         })
     });
-    let (mut won, mut lost) = (Vec::new(), Vec::new());
+    let mut won = Vec::new();
+    let mut lost = Vec::new();
     for (writer, done) in writers.collect::<Vec<_>>().into_iter().enumerate() {
         match done.await.unwrap() {
             Ok(version) => won.push((writer, version)),

@@ -64,7 +64,8 @@ impl Redb {
         let file = File::new(path, convert, true);
         let at = file.run(|database| revision(&database.begin_read()?))?;
         let history = Some(History::new(at, Bounds::default()));
-        let (leases, exclusive) = (Leases::new(clock), Mutex::default());
+        let leases = Leases::new(clock);
+        let exclusive = Mutex::default();
         let inner = Inner { file, history, leases, exclusive };
         inner.delete_leased(None)?;
         Ok(Self { inner: Arc::new(inner) })
@@ -74,7 +75,8 @@ impl Redb {
     /// end with [`Error::Busy`] at once while another process holds the file open.
     pub fn visit(path: PathBuf, convert: Option<Arc<dyn Convert>>) -> Self {
         let file = File::new(path, convert, false);
-        let (leases, exclusive) = (Leases::new(Clock::real()), Mutex::default());
+        let leases = Leases::new(Clock::real());
+        let exclusive = Mutex::default();
         Self { inner: Arc::new(Inner { file, history: None, leases, exclusive }) }
     }
 

@@ -157,7 +157,8 @@ async fn a_damaged_file_is_refused_and_kept() {
 #[tokio::test]
 async fn a_copy_has_the_entries_and_revision_of_one_snapshot_and_replaces_no_file() {
     let folder = tempfile::tempdir().unwrap();
-    let (path, copy) = (folder.path().join("store"), folder.path().join("copy"));
+    let path = folder.path().join("store");
+    let copy = folder.path().join("copy");
     filled(&path).await;
     let store = held(&path);
     let lease = store.lease(Duration::from_secs(60)).await.unwrap();

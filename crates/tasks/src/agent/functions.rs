@@ -121,7 +121,8 @@ impl Agent {
             Err(error) => (None, Some(error)),
         };
         let instances = running.end(node);
-        let (log, log_dropped) = (log.text, log.dropped_bytes);
+        let log_dropped = log.dropped_bytes;
+        let log = log.text;
         Ok(FunctionEnd { result, error, instance_ended, cold, log, log_dropped, instances })
     }
 

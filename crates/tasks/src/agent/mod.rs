@@ -73,8 +73,10 @@ impl Agent {
     /// Returns an agent without jobs. Its ranks get at most `memory`, or the memory of the machine
     /// if that is `None`.
     pub fn new(node: Node, memory: Option<ByteSize>) -> Self {
-        let (parts, networks) = (Mutex::default(), Mutex::default());
-        let (ranks, opened) = (AtomicU32::new(0), AtomicU64::new(0));
+        let parts = Mutex::default();
+        let networks = Mutex::default();
+        let ranks = AtomicU32::new(0);
+        let opened = AtomicU64::new(0);
         let functions = Functions::default();
         Self { inner: Arc::new(Inner { node, parts, opened, networks, ranks, functions, memory }) }
     }
@@ -173,12 +175,14 @@ impl Agent {
         }
         let part = self.inner.take(job).ok_or_else(|| missing(job))?;
         if calls.events.len() != part.ranks() as usize {
-            let (events, ranks) = (calls.events.len(), part.ranks());
+            let events = calls.events.len();
+            let ranks = part.ranks();
             let message = format!("{events} events came for {ranks} ranks of {job}");
             return Err(ErrorReport::new(Code::PROTOCOL, message));
         }
         let inner = Arc::clone(&self.inner);
-        let (job, ranks) = (job.clone(), part.ranks());
+        let job = job.clone();
+        let ranks = part.ranks();
         let called = Arc::new(Called::new(Duration::from_millis(calls.lease_ms)));
         inner.parts().insert(job.clone(), Stage::Called(Arc::clone(&called)));
         inner.ranks.fetch_add(ranks, Ordering::Relaxed);

@@ -29,7 +29,9 @@ impl Inner {
         let account = self.node.account();
         let sandboxes = account.ledger.capacity().memory;
         let most = self.memory.unwrap_or(sandboxes).min(sandboxes).bytes();
-        let (mut tasks, mut others, mut ranks) = (0, 0, 0);
+        let mut tasks = 0;
+        let mut others = 0;
+        let mut ranks = 0;
         for (use_, reserved) in account.ledger.figures().uses {
             let bytes = reserved.memory.bytes();
             match use_ {

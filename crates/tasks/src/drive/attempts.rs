@@ -57,7 +57,8 @@ impl<'q> Attempts<'q> {
             kept: runner.host.outputs.keep(&runner.query),
             noted: Mutex::default(),
         };
-        let (running, next) = (Mutex::default(), AtomicU64::new(1));
+        let running = Mutex::default();
+        let next = AtomicU64::new(1);
         Self { starts, running, next, turns, gangs: Gangs::new(runner) }
     }
 

@@ -148,12 +148,14 @@ pub(super) async fn here(
             _ => None,
         };
         let sources = parent.into_iter().chain([source(origin, None)]).collect();
-        let (query, attempt) = (runner.query.clone(), input.attempt);
+        let query = runner.query.clone();
+        let attempt = input.attempt;
         let begin = || Ok(Copy::begin(runner.host.output_file()?, query, attempt, sources));
         kept.copy(attempt, number, begin);
     }
     asking.answered(true);
-    let (mut copied, mut others) = (Vec::new(), Vec::new());
+    let mut copied = Vec::new();
+    let mut others = Vec::new();
     for input in inputs {
         let is_copied = input.is_shared && matches!(input.place, Place::There(_));
         match if is_copied { kept.copied(input.attempt).await } else { None } {
@@ -201,7 +203,10 @@ mod tests {
     #[tokio::test]
     async fn hosts_that_have_not_answered_yet_are_parents_unless_they_are_lost() {
         let trees = CopyTrees::default();
-        let (mut peers, mut hosts, mut kept, mut asking) = (vec![], vec![], vec![], vec![]);
+        let mut peers = vec![];
+        let mut hosts = vec![];
+        let mut kept = vec![];
+        let mut asking = vec![];
         for (host, expected) in ["a", "b", "c", "d"].into_iter().zip(["maker", "maker", "a", "a"]) {
             let (peer, connections, session, control) = opened(host).await;
             peers.push(peer);
@@ -235,7 +240,8 @@ mod tests {
             hosts.push(opened(host).await);
         }
         let [a, b, c] = [0, 1, 2].map(|at| Place::There(Arc::clone(&hosts[at].2)));
-        let (first, second) = (asked(&trees, &a).1, asked(&trees, &a).1);
+        let first = asked(&trees, &a).1;
+        let second = asked(&trees, &a).1;
         let _b = asked(&trees, &b).1;
         drop(first);
         assert_eq!(asked(&trees, &c).0, "a", "it may begin for its other task");

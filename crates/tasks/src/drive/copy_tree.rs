@@ -68,7 +68,8 @@ impl<H: Host> CopyTree<H> {
                 if let Some(at) = left {
                     self.members.remove(at);
                 }
-                let (parent, host) = (self.free(of_root), host.clone());
+                let parent = self.free(of_root);
+                let host = host.clone();
                 self.members.push(Member { host, number, parent, asked: 0, has_begun: false });
                 self.members.len() - 1
             }

@@ -150,7 +150,8 @@ impl Gangs {
             }
             .boxed()
         };
-        let (query, ends) = (&starts.runner.query, self.here.ends());
+        let query = &starts.runner.query;
+        let ends = self.here.ends();
         let here = async {
             let links = slots.links(whole.gang, ask, None);
             Some(streams::connect(ends, query, &links, &dial).await)

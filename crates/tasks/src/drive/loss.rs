@@ -94,7 +94,8 @@ mod tests {
         assert!(matches!(cluster.session(&peer), Opened::Soon));
         let mut agent = open(&mut connections).await;
         opened.await;
-        let (places, host) = (Places::default(), peer.name());
+        let places = Places::default();
+        let host = peer.name();
         let lost = || {
             let failed = Failed::lost(ErrorReport::new(Code::WORKER_LOST, "its connection broke"));
             explain(&places, &cluster, failed, &[], Some(&host))

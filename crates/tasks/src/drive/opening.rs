@@ -56,7 +56,9 @@ impl Opening {
         }
         *state = State::Asked { since: Instant::now() };
         drop(state);
-        let (opening, state, changed) = (open(), Arc::clone(&self.state), Arc::clone(changed));
+        let opening = open();
+        let state = Arc::clone(&self.state);
+        let changed = Arc::clone(changed);
         let task = tokio::spawn(async move {
             let opened = match opening.await {
                 Ok(session) => State::Open(Arc::new(session)),
@@ -113,7 +115,8 @@ mod tests {
 
     async fn begun(within: Duration) -> (Opening, Arc<FakePeer>, crate::remote::fake::Connections) {
         let (peer, connections) = FakePeer::new("a").await;
-        let (opening, changed) = (Opening::default(), Arc::default());
+        let opening = Opening::default();
+        let changed = Arc::default();
         let asked = Arc::clone(&peer);
         let open = || async move { Session::open(asked, &order(), within).await };
         opening.begin(open, &changed);

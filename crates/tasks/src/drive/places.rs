@@ -143,11 +143,13 @@ impl Places {
             *is_shared |= read.shared;
         }
         let mut known = self.lock();
-        let (mut inputs, mut lost) = (Vec::with_capacity(bytes.len()), Vec::new());
+        let mut inputs = Vec::with_capacity(bytes.len());
+        let mut lost = Vec::new();
         for (task, (bytes, is_shared)) in bytes {
             match known.outputs.get(&task) {
                 Some((attempt, place)) if !place.is_gone() => {
-                    let (attempt, place) = (*attempt, place.clone());
+                    let attempt = *attempt;
+                    let place = place.clone();
                     inputs.push(Input { task, attempt, place, bytes, is_shared });
                 }
                 None if !known.gone.contains(&task) => {
@@ -192,8 +194,10 @@ mod tests {
         let read = |task: &u32| {
             let ranges = vec![(0, 10), (90, 5)];
             let part = OutputPartition { rows: 1, ranges, ..OutputPartition::default() };
-            let (partitions, shared) = (vec![part], false);
-            let (objects, range) = (None, None);
+            let partitions = vec![part];
+            let shared = false;
+            let objects = None;
+            let range = None;
             TaskRead { stage: 0, task: *task, attempt: 0, partitions, objects, shared, range }
         };
         TaskAsk {
@@ -286,7 +290,8 @@ mod tests {
         fn the_last_attempt_counts_whatever_those_before_it_do(
             steps in prop::collection::vec((0_u8..3, 0_usize..4), 0..40),
         ) {
-            let (places, mut next) = (Places::default(), 1);
+            let places = Places::default();
+            let mut next = 1;
             let mut running: Vec<u64> = Vec::new();
             for (step, which) in steps {
                 match step {

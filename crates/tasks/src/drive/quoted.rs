@@ -49,7 +49,9 @@ const LONGEST_PREFIX: usize = 2;
 /// with escapes or prefixes, and unterminated ones.
 pub(super) fn tables(sql: &str) -> Option<Vec<String>> {
     let mut tokens = Tokens { rest: sql.chars().peekable(), prefix: false };
-    let (mut place, mut around, mut found) = (Place::default(), Vec::new(), Vec::new());
+    let mut place = Place::default();
+    let mut around = Vec::new();
+    let mut found = Vec::new();
     while let Some(token) = tokens.next()? {
         let is_point = matches!(token, Token::Mark('.'));
         let behind_reader = std::mem::take(&mut place.behind_reader);

@@ -34,7 +34,8 @@ impl SentFiles {
     pub fn of(node: &Node, order: &OpenQuery) -> Option<Self> {
         let files = order.udfs.iter().flat_map(|udf| udf.files.values());
         let digests: BTreeSet<String> = files.map(|file| file.digest.clone()).collect();
-        let (node, tenant) = (node.clone(), order.tenant.clone());
+        let node = node.clone();
+        let tenant = order.tenant.clone();
         (!digests.is_empty()).then(|| Self { node, tenant, digests, offered: OnceCell::new() })
     }
 

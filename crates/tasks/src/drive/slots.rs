@@ -80,7 +80,8 @@ impl Slots {
             tokio::pin!(changed);
             // Before the look, so that no session that opens after it is missed.
             changed.as_mut().enable();
-            let (mut slots, mut soon) = (HashMap::new(), Vec::new());
+            let mut slots = HashMap::new();
+            let mut soon = Vec::new();
             for task in ask.senders.iter().chain(&ask.receivers) {
                 match slot(cluster, task, without)? {
                     Found::Slot(slot) => drop(slots.insert(task.task, slot)),
@@ -236,7 +237,8 @@ mod tests {
         let cluster = Cluster::of(Some(peers), order(), &Arc::new(Notify::new()), Duration::MAX);
         // One more than this host has cores, and as many again.
         let cores = std::thread::available_parallelism().map_or(1, |it| it.get() as u32);
-        let (ask, without) = (gang(cores + 1, cores + 1), Without::default());
+        let ask = gang(cores + 1, cores + 1);
+        let without = Without::default();
         // Its session is waited for.
         let (slots, _session) =
             tokio::join!(Slots::of(&cluster, &ask, &without), open(&mut connections));

@@ -100,7 +100,8 @@ impl Starts<'_> {
         let sockets = hosts.iter().filter_map(|(_, socket)| socket.try_clone().ok()).collect();
         let broken = inputs::break_with(&asked.inputs, sockets);
         let grants = Grants { files, inputs, hosts, streams, ..Grants::default() };
-        let (ask, plan) = (asked.ask.clone(), asked.plan.clone());
+        let ask = asked.ask.clone();
+        let plan = asked.plan.clone();
         let (started, socket) = self.runner.start(ask, room, plan, grants).await?;
         let attempt = Attempt {
             task: asked.ask.task,
@@ -215,7 +216,8 @@ impl Starts<'_> {
     fn note_refused(&self, session: &Session, udf: &str, why: &ErrorReport) {
         let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
         if !std::mem::replace(&mut *noted, true) {
-            let (host, why) = (session.name(), &why.message);
+            let host = session.name();
+            let why = &why.message;
             self.reporter.note(&format!("`{udf}` does not run on the host {host}: {why}"));
         }
     }
@@ -235,7 +237,8 @@ fn seen_from(host: &Place, place: &Place) -> Option<At> {
         Place::Here => Some(At::Control),
         place if place.is(host) => Some(At::Here),
         Place::There(other) => {
-            let (name, address) = (other.name().clone(), other.peer().address()?);
+            let name = other.name().clone();
+            let address = other.peer().address()?;
             Some(At::Host { name, address })
         }
     }

@@ -125,7 +125,8 @@ impl Turns {
 
     async fn place<T: Steps>(&self, task: &T) -> Result<T::Place, T::Error> {
         let counted = || Counted::new(self);
-        let (mut waits, mut asked) = (None, task.ask());
+        let mut waits = None;
+        let mut asked = task.ask();
         loop {
             let freed = self.freed.notified();
             tokio::pin!(freed);
@@ -261,7 +262,8 @@ mod tests {
 
     #[tokio::test]
     async fn tasks_that_waited_start_at_the_same_time() {
-        let (hosts, turns) = (Hosts::default(), Turns::default());
+        let hosts = Hosts::default();
+        let turns = Turns::default();
         *hosts.room.lock().unwrap() = vec![0, 0, 0];
         let tasks: Vec<_> = (0..3).map(|_| Task { hosts: &hosts, starts_at_once: false }).collect();
         let all = futures::future::join_all(tasks.iter().map(|task| turns.begin(task)));
@@ -285,7 +287,8 @@ mod tests {
 
     #[tokio::test]
     async fn tasks_wait_for_a_better_place_outside_the_turn() {
-        let (hosts, turns) = (Hosts::default(), Turns::default());
+        let hosts = Hosts::default();
+        let turns = Turns::default();
         *hosts.soon.lock().unwrap() = true;
         let tasks: Vec<_> = (0..2).map(|_| Task { hosts: &hosts, starts_at_once: true }).collect();
         let all = futures::future::join_all(tasks.iter().map(|task| turns.begin(task)));
@@ -304,7 +307,8 @@ mod tests {
 
     #[tokio::test]
     async fn the_task_that_has_its_turn_waits_for_all_and_is_told_of_its_place() {
-        let (hosts, turns) = (Hosts::default(), Turns::default());
+        let hosts = Hosts::default();
+        let turns = Turns::default();
         let tasks: Vec<_> = (0..3).map(|_| Task { hosts: &hosts, starts_at_once: true }).collect();
         let all = futures::future::join_all(tasks.iter().map(|task| turns.begin(task)));
         let decides = async {
@@ -323,7 +327,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_task_whose_host_is_lost_before_it_has_started_is_placed_again() {
-        let (hosts, turns) = (Hosts::default(), Turns::default());
+        let hosts = Hosts::default();
+        let turns = Turns::default();
         *hosts.room.lock().unwrap() = vec![1, 0, 1];
         *hosts.lost.lock().unwrap() = 1;
         let task = Task { hosts: &hosts, starts_at_once: true };

@@ -142,7 +142,9 @@ async fn copy(
             asked += length;
         }
         let piece = in_time(PIECE_TIMEOUT, piece(&mut answers, PIECE.min(size - copied))).await??;
-        let (to, at, bytes) = (Arc::clone(file), copied, piece.len() as u64);
+        let to = Arc::clone(file);
+        let at = copied;
+        let bytes = piece.len() as u64;
         let written = tokio::task::spawn_blocking(move || to.write_all_at(&piece, at)).await;
         written.map_err(other)??;
         copied += bytes;
@@ -212,7 +214,8 @@ mod tests {
     /// Starts a host that serves the outputs that it keeps of the query.
     async fn keeper() -> (Arc<OutputStore>, KeptOutputs, impl Fn(Option<u64>) -> Source) {
         let store = Arc::new(OutputStore::default());
-        let (kept, served) = (store.keep("q").unwrap(), Arc::clone(&store));
+        let kept = store.keep("q").unwrap();
+        let served = Arc::clone(&store);
         let serve = move |stream| {
             let store = Arc::clone(&served);
             async move { reading::serve(stream, &store).await }

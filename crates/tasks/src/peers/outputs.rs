@@ -68,15 +68,18 @@ impl OutputStore {
     /// Begins to keep outputs of a query; `None` if its outputs are kept already.
     pub fn keep(self: &Arc<Self>, query: &str) -> Option<KeptOutputs> {
         let ended = CancellationToken::new();
-        let (files, copies) = (Mutex::default(), Mutex::default());
-        let (decided, ends) = (Notify::new(), ended.clone());
+        let files = Mutex::default();
+        let copies = Mutex::default();
+        let decided = Notify::new();
+        let ends = ended.clone();
         let outputs = Arc::new(Outputs { files, copies, decided, ended: ends });
         let mut queries = self.lock();
         if queries.contains_key(query) {
             return None;
         }
         queries.insert(query.to_owned(), Arc::clone(&outputs));
-        let (store, query) = (Arc::clone(self), query.to_owned());
+        let store = Arc::clone(self);
+        let query = query.to_owned();
         Some(KeptOutputs { store, query, outputs, _ended: ended.drop_guard() })
     }
 

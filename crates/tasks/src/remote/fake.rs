@@ -39,8 +39,10 @@ impl FakePeer {
     pub async fn new(name: &str) -> (Arc<Self>, Connections) {
         let (connections, taken) = mpsc::unbounded_channel();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (address, listener) = (listener.local_addr().unwrap(), Mutex::new(listener));
-        let (name, lost) = (name.to_owned().try_into().unwrap(), CancellationToken::new());
+        let address = listener.local_addr().unwrap();
+        let listener = Mutex::new(listener);
+        let name = name.to_owned().try_into().unwrap();
+        let lost = CancellationToken::new();
         let has_ended = AtomicBool::new(false);
         (Arc::new(Self { name, address, listener, connections, lost, has_ended }), taken)
     }
@@ -161,7 +163,8 @@ pub(crate) async fn open(connections: &mut Connections) -> HostStream {
 /// Returns a host with an open session, and the agent's end of the session.
 pub(crate) async fn opened(name: &str) -> (Arc<FakePeer>, Connections, Arc<Session>, HostStream) {
     let (peer, mut connections) = FakePeer::new(name).await;
-    let (asked, patience) = (order(), std::time::Duration::MAX);
+    let asked = order();
+    let patience = std::time::Duration::MAX;
     let opening = Session::open(Arc::clone(&peer) as _, &asked, patience);
     let (session, stream) = tokio::join!(opening, open(&mut connections));
     (peer, connections, Arc::new(session.unwrap()), stream)

@@ -79,7 +79,8 @@ impl Granting<'_> {
 
     fn source(&self, at: &At, copy: Option<u64>) -> Option<Source> {
         let (_, address) = self.host(at);
-        let (address, token) = (address?, self.token.clone());
+        let address = address?;
+        let token = self.token.clone();
         let connect = async move { upgrade::connect(address, &token, OUTPUTS).await };
         Some(Source { connect: Box::new(move || connect.boxed()), copy })
     }

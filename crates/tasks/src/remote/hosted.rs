@@ -118,7 +118,8 @@ impl Hosted {
         let now = Instant::now();
         let accepted = now.checked_sub(Duration::from_micros(elapsed_us)).unwrap_or(now);
         let lacking = self.host.node.fetch_each(&tenant, &files).await;
-        let (mut bindings, mut refused) = (Vec::new(), BTreeMap::new());
+        let mut bindings = Vec::new();
+        let mut refused = BTreeMap::new();
         for udf in udfs {
             let named = udf.name.clone();
             match self.bind(&tenant, udf, &lacking).await {
@@ -157,7 +158,8 @@ impl Hosted {
         let given = self.host.node.give_received(unit, &files, secrets).await;
         let unit = given.map_err(|error| error.report())?;
         let load = snowmelt_wire::Load { code: unit.code(), ..load };
-        let (limits, timeout) = (Arc::new(limits), Duration::from_millis(timeout_ms));
+        let limits = Arc::new(limits);
+        let timeout = Duration::from_millis(timeout_ms);
         Ok(UdfBinding { name, unit, limits, load, timeout, source: None })
     }
 
@@ -324,7 +326,8 @@ impl Query {
             decline_copies(self.outputs.all(), &inputs);
             return Ok(());
         };
-        let (outputs, control) = (self.outputs.all(), self.control);
+        let outputs = self.outputs.all();
+        let control = self.control;
         let granting = Granting { host: &self.runner.host, query: &query, outputs, control, token };
         // Other hosts wait for them already.
         granting.begin_copies(&inputs);

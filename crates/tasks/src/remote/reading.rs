@@ -47,7 +47,9 @@ async fn answer(
     outputs: &Outputs,
     asked: ReadOutputs,
 ) -> snowmelt_wire::Result<()> {
-    let (mut found, mut sizes, mut missing) = (Vec::new(), Vec::new(), Vec::new());
+    let mut found = Vec::new();
+    let mut sizes = Vec::new();
+    let mut missing = Vec::new();
     for attempt in asked.attempts {
         let output = match asked.copy {
             Some(number) => outputs.begun(attempt, number).await,
@@ -100,7 +102,8 @@ async fn send_range(
     file: &Arc<File>,
     range: ReadRange,
 ) -> std::io::Result<()> {
-    let (mut offset, end) = (range.offset, range.offset + range.length);
+    let mut offset = range.offset;
+    let end = range.offset + range.length;
     // The length goes with the first bytes.
     let mut piece = range.length.to_le_bytes().to_vec();
     loop {

@@ -83,7 +83,8 @@ pub(crate) async fn place(
     task: &StartTask,
     plan: &Bytes,
 ) -> Result<Placed, NotPlaced> {
-    let (session, attempt) = (Arc::clone(session), task.attempt);
+    let session = Arc::clone(session);
+    let attempt = task.attempt;
     let mut asked = Asked { session: Arc::clone(&session), attempt, is_settled: false };
     let placed = tokio::select! {
         placed = ask(&session, task, plan) => placed,
@@ -196,7 +197,8 @@ pub(crate) mod tests {
         connections: &mut Connections,
         attempt: u64,
     ) -> (Placed, HostStream) {
-        let (task, plan) = (task(attempt), Bytes::from_static(b"plan"));
+        let task = task(attempt);
+        let plan = Bytes::from_static(b"plan");
         let agent = async {
             let mut stream = connection(connections, TASKS).await;
             assert_eq!(heard::<StartTask>(&mut stream).await.attempt, attempt);
@@ -228,7 +230,8 @@ pub(crate) mod tests {
     #[tokio::test]
     async fn a_question_for_room_that_nobody_waits_for_is_taken_back() {
         let (_peer, mut connections, session, mut control) = opened("a").await;
-        let (task, plan) = (task(5), Bytes::new());
+        let task = task(5);
+        let plan = Bytes::new();
         let asks = async {
             let mut stream = connection(&mut connections, TASKS).await;
             heard::<StartTask>(&mut stream).await;

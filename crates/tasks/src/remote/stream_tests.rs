@@ -127,7 +127,8 @@ async fn a_sender_waits_for_a_receiver_that_does_not_read() {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     assert!(before <= MOST, "{before} bytes are on their way");
-    let (mut read, mut piece) = (0, vec![0; 256 << 10]);
+    let mut read = 0;
+    let mut piece = vec![0; 256 << 10];
     loop {
         let bytes = receives.read(&mut piece).await.unwrap();
         if bytes == 0 {

@@ -90,7 +90,8 @@ fn a_part_that_still_loads_for_an_earlier_control_is_replaced_once_it_has_loaded
 fn the_first_task_asks_for_the_instances_of_all() {
     with_node(PLENTY, async |rig| {
         let unit = rig.unit("def handler(event): return event", &[]).await;
-        let (name, limits) = ("f".to_owned(), limits());
+        let name = "f".to_owned();
+        let limits = limits();
         let udf = UdfBinding { name, unit, limits, load: load(), timeout: LIMIT, source: None };
         let workers = WorkerLimits { memory: ByteSize::mib(64), cpu: CpuMillis(1000) };
         let (host, query, tenant) =

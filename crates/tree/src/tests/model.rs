@@ -45,7 +45,8 @@ fn height(children: &BTreeMap<u16, BTreeSet<u16>>, host: u16, fanout: usize) -> 
     for &child in &children[&host] {
         heights.push(height(children, child, fanout)?);
     }
-    let (lowest, highest) = (heights.iter().min()?, heights.iter().max()?);
+    let lowest = heights.iter().min()?;
+    let highest = heights.iter().max()?;
     (highest - lowest <= 1).then_some(highest + 1)
 }
 

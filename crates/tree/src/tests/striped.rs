@@ -105,7 +105,8 @@ fn same(
     parents: &[BTreeMap<u16, Option<u16>>],
 ) -> Result<(), TestCaseError> {
     striped.check().map_err(|broken| TestCaseError::fail(broken.to_string()))?;
-    let (hosts, fanout) = (striped.len(), striped.stripes());
+    let hosts = striped.len();
+    let fanout = striped.stripes();
     let mut inner: BTreeMap<u16, usize> = BTreeMap::new();
     for (stripe, parents) in parents.iter().enumerate() {
         prop_assert_eq!(parents.len(), hosts);

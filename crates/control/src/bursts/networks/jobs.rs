@@ -138,7 +138,8 @@ impl JobNetwork {
                 .hint(format!("its ranks are 0 to {}", self.size().saturating_sub(1)))
         };
         let place = self.parts.iter().position(is_in).ok_or_else(missing)?;
-        let (part, spec) = (&self.parts[place], &self.specs[place]);
+        let part = &self.parts[place];
+        let spec = &self.specs[place];
         let address = spec.address(rank - part.first).map_err(|_| missing())?;
         let address = if ipv6 { IpAddr::V6(address.v6) } else { IpAddr::V4(address.v4) };
         let host = Some(part.host.name.clone());
@@ -151,7 +152,8 @@ impl JobNetwork {
         let Some(place) = self.specs.iter().position(own) else {
             return (TracePoint { rank: None, host: None, address }, None);
         };
-        let (part, spec) = (&self.parts[place], &self.specs[place]);
+        let part = &self.parts[place];
+        let spec = &self.specs[place];
         let slot = match (address, spec.own4.base(), spec.own6.base()) {
             (IpAddr::V4(one), IpAddr::V4(base), _) => u128::from(one.to_bits() - base.to_bits()),
             (IpAddr::V6(one), _, IpAddr::V6(base)) => one.to_bits() - base.to_bits(),

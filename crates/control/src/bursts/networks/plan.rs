@@ -130,7 +130,8 @@ pub(in crate::bursts) fn plan(
 
 fn range6(overlay: u32) -> Option<Range> {
     let [first, second] = BASE6;
-    let (high, low) = ((overlay >> 16) as u16, (overlay & 0xffff) as u16);
+    let high = (overlay >> 16) as u16;
+    let low = (overlay & 0xffff) as u16;
     let base = Ipv6Addr::new(first, second, high, low, 0, 0, 0, 0);
     Range::new(IpAddr::V6(base), 64)
 }

@@ -95,7 +95,8 @@ impl Steps<'_> {
     ) -> Result<(), ErrorReport> {
         let part = &self.job.parts[far];
         let network = part.host.agent.network(&self.job.id).await?;
-        let (own, theirs) = (&self.job.specs[near], &network.spec);
+        let own = &self.job.specs[near];
+        let theirs = &network.spec;
         let found = format!("{} at {}, {} bytes", theirs.vni, theirs.host, network.mtu);
         let leads = matches!(route, TracedRoute::Host { host, .. } if *host == theirs.host);
         let found = match (own.vni == theirs.vni, leads) {

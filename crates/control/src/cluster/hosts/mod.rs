@@ -237,7 +237,8 @@ impl Host {
     }
 
     fn new(agent: Arc<dyn HostApi>, join: HostJoin, clock: &Arc<Clock>, drained: &Drained) -> Self {
-        let (name, last_report) = (join.name.clone(), clock.now());
+        let name = join.name.clone();
+        let last_report = clock.now();
         let facts = Mutex::new(Facts { join, last_report, late: Duration::ZERO });
         Self { name, agent, clock: Arc::clone(clock), drained: drained.clone(), facts }
     }

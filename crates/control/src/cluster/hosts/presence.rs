@@ -66,7 +66,8 @@ impl Host {
     }
 
     pub(super) fn take_report(&self, join: HostJoin) {
-        let (now, mut facts) = (self.clock.now(), self.lock());
+        let now = self.clock.now();
+        let mut facts = self.lock();
         let late = now.saturating_sub(facts.last_report + BEAT);
         *facts = Facts { join, last_report: now, late: late.max(facts.late * 7 / 8) };
     }
@@ -151,7 +152,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_silent_host_is_probed_before_it_is_removed() {
-        let (there, gone) = (host(alive().await), host(mute()));
+        let there = host(alive().await);
+        let gone = host(mute());
         for host in [&there, &gone] {
             pass(host, SILENT);
             assert!(!host.has_reported());

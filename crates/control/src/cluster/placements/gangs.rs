@@ -38,7 +38,8 @@ impl Placements {
         // Hosts may have joined or been drained a moment ago, and nobody follows a host that is alone.
         self.take_reports();
         let (sender, mut decided) = oneshot::channel();
-        let (wait, now) = (self.inner.burst_wait, self.now());
+        let wait = self.inner.burst_wait;
+        let now = self.now();
         // One that does not wait is looked at once.
         let deadline = now.saturating_add(wait.max(Duration::from_nanos(1)));
         let placed = {

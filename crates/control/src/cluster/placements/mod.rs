@@ -262,7 +262,8 @@ impl Placements {
 
     /// Tells the scheduler what hosts have reported.
     pub fn take_reports(&self) {
-        let (hosts, now) = (self.inner.hosts.all(), self.now());
+        let hosts = self.inner.hosts.all();
+        let now = self.now();
         // Before the lock: for control's own host it asks the kernel.
         let reports: Vec<HostFacts> = hosts.iter().map(|host| host.facts()).collect();
         let mut state = self.lock();

@@ -93,7 +93,8 @@ impl Peers for QueryPeers {
     }
 
     fn uses(&self, tenant: &Tenant, host: &HostName) -> Option<Box<dyn TaskPlace>> {
-        let (memory, cpu) = (ByteSize(0), CpuMillis(0));
+        let memory = ByteSize(0);
+        let cpu = CpuMillis(0);
         let needs = TaskNeeds { tenant: tenant.clone(), memory, cpu, is_here_only: false };
         Some(boxed(self.placements.uses(self.needs(needs), host)))
     }

@@ -96,7 +96,8 @@ mod tests {
     #[tokio::test]
     async fn a_call_that_comes_while_a_host_forgets_prepares_after_it() {
         let (fake, host) = FakeHost { slow_to_forget: true, ..FakeHost::default() }.named("far");
-        let (prepared, function) = (Prepared::default(), Digest::of("f"));
+        let prepared = Prepared::default();
+        let function = Digest::of("f");
         prepared.cell(&host.name, &function).set(()).unwrap();
 
         let cell = prepared.renew(&host.name, &function);
@@ -115,7 +116,8 @@ mod tests {
     #[tokio::test]
     async fn a_host_keeps_what_a_call_has_prepared_again_before() {
         let (fake, host) = FakeHost::default().named("far");
-        let (prepared, function) = (Prepared::default(), Digest::of("f"));
+        let prepared = Prepared::default();
+        let function = Digest::of("f");
         let cell = prepared.renew(&host.name, &function);
         prepared.cell(&host.name, &function).set(()).unwrap();
         prepared.take_back(&host, &function, &cell).await.unwrap();

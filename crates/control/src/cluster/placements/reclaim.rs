@@ -59,7 +59,8 @@ impl Placements {
         let placements = self.clone();
         tokio::spawn(async move {
             let had = host.agent.prepared_functions().await;
-            let (now, mut state) = (placements.now(), placements.lock());
+            let now = placements.now();
+            let mut state = placements.lock();
             match had {
                 Ok(functions) => functions
                     .iter()

@@ -13,7 +13,8 @@ impl Placements {
             let free = state.scheduler.most_free().map(|(host, free)| (host.clone(), free));
             (state.hosts.len(), free)
         };
-        let (name, memory) = (whose.function, ByteSize(call.memory));
+        let name = whose.function;
+        let memory = ByteSize(call.memory);
         let patience = whose.limit.max(PATIENCE);
         let free = match free {
             Some((host, free)) => format!("{host} has the most free memory, {}", ByteSize(free)),
@@ -31,7 +32,8 @@ impl Placements {
 
     /// Makes the error of a call for which no host is large enough.
     pub(super) fn too_large(&self, call: &Call, whose: Whose<'_>) -> ErrorReport {
-        let (name, memory) = (whose.function, ByteSize(call.memory));
+        let name = whose.function;
+        let memory = ByteSize(call.memory);
         if let Some(only) = &call.only {
             let message = format!(
                 "`{name}` runs on {only} alone, which has no room for an instance of {memory}"

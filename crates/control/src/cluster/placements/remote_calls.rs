@@ -92,7 +92,8 @@ impl Placements {
         host: &Arc<Host>,
         callee: Callee<'_>,
     ) -> Result<Ran<FarLease>, ErrorReport> {
-        let (function, name) = (&callee.needs.function, callee.whose.function);
+        let function = &callee.needs.function;
+        let name = callee.whose.function;
         for _ in 0..TRIES {
             let cell = self.inner.prepared.cell(&host.name, function);
             if let Err(error) = self.prepared(host, callee, &cell).await {

@@ -71,7 +71,8 @@ impl Placements {
 
     /// Counts what a query has on a host beside its tasks. It takes no room of the host.
     pub fn uses(&self, task: Task, host: &HostName) -> PlacedTask {
-        let (task, now) = (Arc::new(task), self.now());
+        let task = Arc::new(task);
+        let now = self.now();
         let ticket = self.lock().scheduler.runs_task(Arc::clone(&task), host, now);
         self.with(task, Held::On(ticket))
     }
@@ -135,7 +136,8 @@ impl PlacedTask {
 impl TaskPlace for PlacedTask {
     fn take(&mut self, host: &HostName) -> bool {
         self.leave();
-        let (task, now) = (Arc::clone(&self.task), self.placements.now());
+        let task = Arc::clone(&self.task);
+        let now = self.placements.now();
         let ticket = self.placements.lock().scheduler.start_task(task, host, now);
         self.held = ticket.map_or(Held::Nothing, Held::On);
         ticket.is_some()
@@ -151,7 +153,8 @@ impl TaskPlace for PlacedTask {
             self.hear();
         }
         let Held::Found(ticket, host) = &self.held else { return None };
-        let (ticket, host) = (*ticket, host.clone());
+        let ticket = *ticket;
+        let host = host.clone();
         self.held = Held::On(ticket);
         Some(host)
     }
@@ -159,7 +162,8 @@ impl TaskPlace for PlacedTask {
     async fn placed(&mut self) {
         match &mut self.held {
             Held::Waits(ticket, decided) => {
-                let (ticket, decision) = (*ticket, decided.await.ok());
+                let ticket = *ticket;
+                let decision = decided.await.ok();
                 self.decided(ticket, decision);
             }
             Held::Found(..) => {}

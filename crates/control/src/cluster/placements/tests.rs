@@ -171,7 +171,8 @@ fn gang(ranks: u32, memory: u64) -> Arc<Gang> {
 #[tokio::test]
 async fn a_burst_waits_until_another_one_is_over_and_leaves_the_queue_when_it_is_dropped() {
     let (placements, hosts, _idle) = placements(100 * MIB).await;
-    let (large, small) = (gang(2, 50 * MIB), gang(1, 30 * MIB));
+    let large = gang(2, 50 * MIB);
+    let small = gang(1, 30 * MIB);
     let (first, on) = placements.place_gang(&large, |_| {}).await.unwrap();
     assert_eq!((&on[0].0.name, on[0].1, on.len()), (&name("far"), 2, 1));
     assert!(placements.has_ranks(&name("far")));

@@ -62,7 +62,8 @@ impl Program {
 /// Collects the output of a program, and how it ends.
 async fn output(command: &mut Command) -> std::io::Result<Output> {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let stdout = child.stdout.take();
+    let stderr = child.stderr.take();
     let (stdout, stderr) = tokio::try_join!(printed(stdout), last_of(stderr))?;
     let status = child.wait().await?;
     Ok(Output { status, stdout, stderr })

@@ -153,7 +153,8 @@ impl Trees {
             for host in readers.all() {
                 let stripes = 0..readers.stripes();
                 let depth = stripes.filter_map(|stripe| readers.depth(stripe, host)).min();
-                let (depth, is_inner) = (depth.unwrap_or(u32::MAX), readers.sends(host));
+                let depth = depth.unwrap_or(u32::MAX);
+                let is_inner = readers.sends(host);
                 role(image, host, Role { depth, is_inner, is_used: placed.contains(host) });
             }
         }

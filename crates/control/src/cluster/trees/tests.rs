@@ -92,7 +92,8 @@ fn roots_know_each_other() {
 fn a_host_leaves_unless_it_was_placed_meanwhile() {
     let trees = Trees::default();
     let (known, made) = hosts(&["a", "b", "c"]);
-    let (image, b) = (Digest::of("image"), &made[1].name);
+    let image = Digest::of("image");
+    let b = &made[1].name;
     trees.place_among("image", &known, &made);
     trees.place_among("another", &known, &made);
     let placed = || {

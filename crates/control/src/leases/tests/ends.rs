@@ -67,7 +67,8 @@ fn a_client_that_is_gone_does_not_wait_for_room() {
         let over = CancellationToken::new();
         let functions = on_another_host(&functions, &over);
         patient(&functions, &id.tenant).await;
-        let (leases, placements) = (leases(&functions), functions.placements());
+        let leases = leases(&functions);
+        let placements = functions.placements();
         let live = functions.find(&id).await.unwrap();
         let mut taken = Vec::new();
         while let Some(acquired) = functions.caller().acquire(&live).now_or_never() {
@@ -117,7 +118,8 @@ fn breakable(to: SocketAddr, breaks: &Arc<Notify>) -> SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let address = listener.local_addr().unwrap();
-    let (listener, breaks) = (TcpListener::from_std(listener).unwrap(), Arc::clone(breaks));
+    let listener = TcpListener::from_std(listener).unwrap();
+    let breaks = Arc::clone(breaks);
     tokio::spawn(async move {
         while let Ok((mut near, _)) = listener.accept().await {
             let breaks = Arc::clone(&breaks);
@@ -146,14 +148,17 @@ async fn told(mut client: FrameStream, mut instance: FrameStream, breaks: &Notif
 #[test]
 fn a_connection_that_breaks_is_no_host_that_is_lost() {
     with_functions(COUNTS, async |functions, id| {
-        let (over, breaks) = (CancellationToken::new(), Arc::new(Notify::new()));
+        let over = CancellationToken::new();
+        let breaks = Arc::new(Notify::new());
         let address = OnceCell::new();
         let before = |to| breakable(*address.get_or_init(|| to), &breaks);
         let functions = on_another_host_behind(before, &functions, &over);
         let (node, _) = functions.node_and_analysis();
-        let (leases, live) = (leases(&functions), functions.find(&id).await.unwrap());
+        let leases = leases(&functions);
+        let live = functions.find(&id).await.unwrap();
         let known = || functions.placements().known(&live.needs);
-        let (mut one, mut two) = (client(&leases), client(&leases));
+        let mut one = client(&leases);
+        let mut two = client(&leases);
         let leasing = spawn_blocking(move || {
             let ((leased, _), (_, second)) = (lease(&mut one), lease(&mut two));
             assert!(leased.host.is_some());

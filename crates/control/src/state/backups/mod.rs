@@ -161,7 +161,8 @@ pub fn restore(state_dir: &Path, from: Option<&Path>) -> Result<Restored, ErrorR
                 .hint("name a file: snowmelt backup --restore FILE")
         })?,
     };
-    let (path, made) = (state(state_dir), state_dir.join("state.redb.restored"));
+    let path = state(state_dir);
+    let made = state_dir.join("state.redb.restored");
     let replaced = || -> std::io::Result<Option<PathBuf>> {
         let kept = state_dir.join(format!("{STATE}.replaced-{}", now_ms()));
         let kept = match std::fs::rename(&path, &kept) {

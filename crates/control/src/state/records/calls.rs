@@ -41,7 +41,8 @@ impl Written {
         record: &InvocationRecord,
         until_ms: Option<u64>,
     ) -> Result<Self, ErrorReport> {
-        let (call, record) = (&record.invocation, written(record)?);
+        let call = &record.invocation;
+        let record = written(record)?;
         let function = FunctionId { tenant: tenant.clone(), name: call.function.clone() };
         let entry = index::Entry { until_ms, ..index::Entry::waiting(function, record.len()) };
         Ok(Self { id: call.id.clone(), record, entry })

@@ -39,7 +39,8 @@ impl FunctionId {
 impl Records {
     /// Writes or replaces a function; on return it survives a crash.
     pub async fn put_function(&self, record: &FunctionRecord) -> Result<(), ErrorReport> {
-        let (key, value) = (record.id().key(), written(record)?);
+        let key = record.id().key();
+        let value = written(record)?;
         let put = self.store.put(&key, value.into(), Expect::Any).await;
         put.map(|_: Version| ()).map_err(|error| error.report())
     }

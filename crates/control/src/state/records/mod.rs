@@ -115,7 +115,8 @@ impl Records {
     }
 
     fn new(store: Arc<dyn Store>, index: Index) -> Self {
-        let (calls, leased) = (Arc::new(Mutex::new(index)), LeasedVersions::default());
+        let calls = Arc::new(Mutex::new(index));
+        let leased = LeasedVersions::default();
         Self { store, file: None, calls, is_held: true, leased }
     }
 
@@ -132,7 +133,8 @@ async fn collect<T>(
     limit: usize,
     made: impl Fn(&Entry) -> Result<T, ErrorReport>,
 ) -> Result<Vec<T>, ErrorReport> {
-    let (mut all, mut page) = (Vec::new(), Page::first(limit));
+    let mut all = Vec::new();
+    let mut page = Page::first(limit);
     loop {
         let listed = store.list(prefix, page).await.map_err(|error| error.report())?;
         for entry in &listed.entries {

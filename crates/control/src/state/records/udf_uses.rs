@@ -68,7 +68,8 @@ pub(crate) struct Superseded {
 impl Records {
     /// Counts a lease of a version from now on.
     pub fn lease_udf(&self, tenant: &Tenant, name: &str, version: u32) -> LeasedVersion {
-        let (all, key) = (self.leased.clone(), udf_keys::key(tenant, name, version));
+        let all = self.leased.clone();
+        let key = udf_keys::key(tenant, name, version);
         all.change(&key, |count| count + 1);
         LeasedVersion { all, key }
     }

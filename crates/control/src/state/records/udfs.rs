@@ -83,7 +83,8 @@ impl Records {
         now_ms: u64,
     ) -> Result<Vec<UdfRecord>, ErrorReport> {
         for _ in 0..ATTEMPTS {
-            let (mut transaction, mut records) = (Transaction::new(), Vec::new());
+            let mut transaction = Transaction::new();
+            let mut records = Vec::new();
             for (signature, source) in made {
                 let known = self.udf_versions(tenant, &signature.name).await?;
                 refuse(&signature.name, existing, &known)?;

@@ -152,7 +152,8 @@ impl BlockSource for Registry {
             self.transfer.send_once(Method::GET, url, |it| it.header(RANGE, &header)).await?;
         // A registry that does not support ranges sends the whole blob.
         let is_part = answer.status() == StatusCode::PARTIAL_CONTENT;
-        let (skip, left) = (if is_part { 0 } else { range.start }, range.end - range.start);
+        let skip = if is_part { 0 } else { range.start };
+        let left = range.end - range.start;
         let body = Body { answer, blob: blob.clone(), range, skip, left };
         Ok(stream::try_unfold(body, Body::next).boxed())
     }
@@ -195,7 +196,8 @@ async fn whole(what: &str, mut answer: Response) -> Result<Bytes> {
     while let Some(chunk) = answer.chunk().await.map_err(|error| failed(what, &error))? {
         bytes.extend_from_slice(&chunk);
         if bytes.len() as u64 > MAX_DOCUMENT_BYTES {
-            let (what, limit) = (what.to_owned(), MAX_DOCUMENT_BYTES);
+            let what = what.to_owned();
+            let limit = MAX_DOCUMENT_BYTES;
             return Err(Error::Limit { what, limit, unit: "bytes" });
         }
     }

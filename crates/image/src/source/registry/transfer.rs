@@ -58,7 +58,8 @@ impl Transfer {
         let failed = |error: reqwest::Error| Error::unreachable(registry, error.to_string());
         let http = client()?.read_timeout(policy.attempt).build().map_err(failed)?;
         let uploads = client()?.build().map_err(failed)?;
-        let (authorization, uses_tls) = (Mutex::default(), AtomicBool::new(false));
+        let authorization = Mutex::default();
+        let uses_tls = AtomicBool::new(false);
         Ok(Self { http, uploads, base, credentials, policy, authorization, uses_tls })
     }
 
@@ -121,7 +122,8 @@ impl Transfer {
     ) -> Result<Response> {
         let what = format!("PUT {url}");
         let mut request = pin!(self.request(&self.uploads, Method::PUT, url, make));
-        let (mut before, mut idle) = (0, 0);
+        let mut before = 0;
+        let mut idle = 0;
         loop {
             if let Ok(answer) = timeout(self.policy.attempt, &mut request).await {
                 return answer;

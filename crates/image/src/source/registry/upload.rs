@@ -125,7 +125,8 @@ fn pieces(
     use std::os::unix::fs::FileExt;
     const PIECE: u64 = 256 << 10;
     futures::stream::unfold(0u64, move |at| {
-        let (file, sent) = (Arc::clone(&file), Arc::clone(&sent));
+        let file = Arc::clone(&file);
+        let sent = Arc::clone(&sent);
         async move {
             if at >= size {
                 return None;

@@ -141,7 +141,8 @@ mod tests {
     #[test]
     fn a_tenant_has_a_budget_and_others_have_theirs() {
         let (_folder, store) = store(3 * STEP);
-        let (one, two) = (tenant("one"), tenant("two"));
+        let one = tenant("one");
+        let two = tenant("two");
         send(&store, &one, &vec![1; STEP as usize]).unwrap();
         send(&store, &one, &vec![2; STEP as usize]).unwrap();
         let refused = send(&store, &one, &vec![3; STEP as usize + 1]).unwrap_err();

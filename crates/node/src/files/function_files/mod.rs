@@ -159,7 +159,8 @@ mod tests {
     #[test]
     fn a_content_is_kept_once_and_seen_under_its_names() {
         let rig = rig();
-        let (model, words) = (rig.put("model"), rig.put("words"));
+        let model = rig.put("model");
+        let words = rig.put("words");
         rig.put("model");
         assert_eq!(rig.count(), 2);
         let files = named(&[("model.pkl", &model), ("a/b/words.txt", &words), ("copy", &model)]);
@@ -205,7 +206,8 @@ mod tests {
     #[test]
     fn what_is_released_goes_once_nobody_sees_it() {
         let rig = rig();
-        let (model, words) = (rig.put("model"), rig.put("words"));
+        let model = rig.put("model");
+        let words = rig.put("words");
         let files = named(&[("model", &model)]);
         let tree = rig.store.tree(&rig.tenant, &files).unwrap();
         assert_eq!(rig.release(&files), [&*model.digest], "it is seen");
@@ -227,7 +229,9 @@ mod tests {
     #[test]
     fn what_is_unused_for_long_goes_unless_something_refers_to_it() {
         let rig = rig();
-        let (model, words, seen) = (rig.put("model"), rig.put("words"), rig.put("seen"));
+        let model = rig.put("model");
+        let words = rig.put("words");
+        let seen = rig.put("seen");
         let tree = rig.store.tree(&rig.tenant, &named(&[("seen", &seen)])).unwrap();
         drop(rig.store.tree(&rig.tenant, &named(&[("words", &words)])).unwrap());
         let kept = BTreeSet::from([(rig.tenant.clone(), model.digest.clone())]);

@@ -39,7 +39,8 @@ impl FileStore {
             .tempfile_in(&folder)
             .map_err(state(&folder))?;
         let arriving = self.budget.as_ref().map(|budget| budget.begin(tenant));
-        let (hasher, digest) = (Sha256::new(), digest.to_owned());
+        let hasher = Sha256::new();
+        let digest = digest.to_owned();
         Ok(Receiving { file, hasher, size: 0, arriving, digest, path })
     }
 }

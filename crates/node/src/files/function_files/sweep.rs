@@ -21,7 +21,8 @@ impl FileStore {
     /// Removes the contents `digests` of a tenant, which no function has any more. Returns the
     /// digests of those that have to stay for now, because an instance sees them.
     pub fn release(&self, tenant: &Tenant, digests: &BTreeSet<String>) -> Result<BTreeSet<String>> {
-        let (trees, blobs) = (self.trees(tenant), self.blobs(tenant));
+        let trees = self.trees(tenant);
+        let blobs = self.blobs(tenant);
         // A folder is made again at its next use.
         for tree in entries(&trees)? {
             remove_tree(&tree, |_| true, None).map_err(state(&trees))?;
@@ -69,7 +70,8 @@ impl FileStore {
             if of.is_some_and(|of| *of != tenant) {
                 continue;
             }
-            let (trees, blobs) = (self.trees(&tenant), self.blobs(&tenant));
+            let trees = self.trees(&tenant);
+            let blobs = self.blobs(&tenant);
             let mut links = HashMap::new();
             for tree in entries(&trees)? {
                 remove_tree(&tree, is_old, dry.then_some(&mut links)).map_err(state(&trees))?;

@@ -97,7 +97,8 @@ impl FileStore {
             _ => state(&blob)(error),
         })?;
         if found.len() != file.size {
-            let (has, said) = (found.len(), file.size);
+            let has = found.len();
+            let said = file.size;
             return Err(refuse(format!("the file `{name}` has {has} bytes, and not {said}")));
         }
         if let Some(folder) = to.parent() {

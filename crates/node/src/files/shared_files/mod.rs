@@ -111,7 +111,9 @@ impl SharedFiles {
     ) -> Result<BlobSummary> {
         let turn = self.turn(digest);
         let _turn = turn.lock().await;
-        let (store, tenant, digest) = (store.clone(), tenant.clone(), digest.to_owned());
+        let store = store.clone();
+        let tenant = tenant.clone();
+        let digest = digest.to_owned();
         let made = self.made.clone();
         let make = move || made.make(store.open(&tenant, &digest)?.0, &digest);
         let summary = self.blocking(make).await?;

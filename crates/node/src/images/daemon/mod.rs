@@ -87,7 +87,8 @@ fn run() -> io::Result<()> {
         }
     })?;
     if mounts.raw.is_some() {
-        let (making, telling) = (Arc::clone(&mounts), control.try_clone()?);
+        let making = Arc::clone(&mounts);
+        let telling = control.try_clone()?;
         thread::Builder::new().name("image-raw".to_owned()).spawn(move || {
             raw::make(&making, |digest| {
                 // A node that has ended needs no message.

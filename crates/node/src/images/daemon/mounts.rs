@@ -78,7 +78,9 @@ impl Mounts {
         runtime: Handle,
         connect: Arc<dyn Connect>,
     ) -> Self {
-        let (form, slots, replacing) = (OnceLock::new(), Mutex::default(), RwLock::default());
+        let form = OnceLock::new();
+        let slots = Mutex::default();
+        let replacing = RwLock::default();
         let raw = (stores.settings.raw.bytes() > 0).then(|| stores.raw());
         let share = stores.settings.share.map(|share| share.bytes());
         let sharing = Sharing::new(connect, share);
@@ -166,7 +168,8 @@ impl Mounts {
     }
 
     fn publish(&self, spec: &ImageSpec) {
-        let (stores, spec) = (self.stores.clone(), spec.clone());
+        let stores = self.stores.clone();
+        let spec = spec.clone();
         self.runtime.spawn(async move {
             let published = async {
                 let Some(name) = registry(&spec)? else { return Ok(false) };
@@ -203,7 +206,8 @@ impl Mounts {
     }
 
     fn fresh(&self, spec: &ImageSpec) -> Result<Mount> {
-        let (image, form) = (spec.image()?, self.form()?);
+        let image = spec.image()?;
+        let form = self.form()?;
         let raw = self.raw.as_ref().filter(|_| form == Form::Erofs);
         let files = raw.and_then(|raw| raw.of(&image));
         let raw_point = self.raw_point(&spec.digest);
@@ -284,7 +288,8 @@ impl Mounts {
     /// Fetches, in the background, the blocks that starts of the image touched on this host or, if
     /// there was no start here yet, elsewhere. No mount waits for that.
     fn fetch_ahead(&self, spec: ImageSpec, lazy: &LazyMount) {
-        let (stores, readers) = (self.stores.clone(), readers(lazy));
+        let stores = self.stores.clone();
+        let readers = readers(lazy);
         self.runtime.spawn(async move {
             let ahead = async {
                 let known = match (stores.start(&spec.digest)?, registry(&spec)?) {

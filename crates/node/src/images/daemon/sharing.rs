@@ -95,7 +95,8 @@ impl Sharing {
     /// Returns the images with a place, and their progress. It looks at each of their blocks, so
     /// this takes milliseconds.
     pub fn shared(&self) -> Vec<Shared> {
-        let (names, sent) = (locked(&self.names).clone(), self.exports.sent());
+        let names = locked(&self.names).clone();
+        let sent = self.exports.sent();
         let named = self.upstreams.flows().into_iter().filter_map(|(digest, flow)| {
             let to_children = sent.get(&digest).copied().unwrap_or_default();
             let progress = self.exports.progress(&digest).unwrap_or_default();

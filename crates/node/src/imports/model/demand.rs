@@ -86,7 +86,8 @@ mod tests {
 
     #[test]
     fn counts_halve_and_are_forgotten() {
-        let (mut demand, now) = (Demand::default(), Instant::now());
+        let mut demand = Demand::default();
+        let now = Instant::now();
         demand.note(&want("a"), 4, now);
         assert_eq!(demand.count(&want("a"), now + HALF_LIFE), 2.0);
         demand.note(&want("a"), 1, now + HALF_LIFE);
@@ -97,7 +98,8 @@ mod tests {
 
     #[test]
     fn remembers_a_bounded_number() {
-        let (mut demand, now) = (Demand::default(), Instant::now());
+        let mut demand = Demand::default();
+        let now = Instant::now();
         demand.note(&want("often"), 2, now);
         for other in 0..2 * MOST {
             demand.note(&want(&other.to_string()), 1, now);

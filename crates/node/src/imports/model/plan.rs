@@ -129,7 +129,8 @@ impl Experience {
         if gain < WORTH * price || !fits(bytes, benefit, parent.id, tree, demand, budget, now) {
             return None;
         }
-        let (scope, set) = (want.scope.clone(), want.set.clone());
+        let scope = want.scope.clone();
+        let set = want.set.clone();
         Some(Growth { scope, set, parent: parent.id, bytes, benefit })
     }
 
@@ -147,7 +148,8 @@ impl Experience {
     }
 
     fn estimate(&self, set: &Set, parent: &Node) -> Grown {
-        let (mut us, mut bytes) = (parent.grown.us, OWN_BYTES);
+        let mut us = parent.grown.us;
+        let mut bytes = OWN_BYTES;
         for module in set.modules.difference(&parent.grown.set.modules) {
             let key = key(set, module);
             let unknown = if key.0.is_some() { UNKNOWN } else { UNKNOWN_STANDARD };

@@ -223,8 +223,11 @@ fn of(wheels: &[usize], modules: &[usize]) -> Want {
 
 #[test]
 fn one_start_grows_nothing_and_two_do() {
-    let (mut tree, mut demand, now) = (Tree::default(), Demand::default(), Instant::now());
-    let (want, experience) = (of(&[1], &[1]), Experience::default());
+    let mut tree = Tree::default();
+    let mut demand = Demand::default();
+    let now = Instant::now();
+    let want = of(&[1], &[1]);
+    let experience = Experience::default();
     tree.lookup(&want);
     demand.note(&want, 1, now);
     assert!(experience.next(&tree, &demand, u64::MAX, now).is_none());
@@ -235,7 +238,9 @@ fn one_start_grows_nothing_and_two_do() {
 
 #[test]
 fn shared_set_ups_are_worth_a_zygote_where_the_imports_are_there_already() {
-    let (mut tree, mut demand, now) = (Tree::default(), Demand::default(), Instant::now());
+    let mut tree = Tree::default();
+    let mut demand = Demand::default();
+    let now = Instant::now();
     let experience = Experience::default();
     let plain = of(&[1], &[1]);
     let root = tree.lookup(&plain);
@@ -251,9 +256,12 @@ fn shared_set_ups_are_worth_a_zygote_where_the_imports_are_there_already() {
 
 #[test]
 fn what_two_functions_share_becomes_an_inner_zygote() {
-    let (mut tree, mut demand, now) = (Tree::default(), Demand::default(), Instant::now());
+    let mut tree = Tree::default();
+    let mut demand = Demand::default();
+    let now = Instant::now();
     let experience = Experience::default();
-    let (one, two) = (of(&[1, 2], &[1, 2]), of(&[1, 3], &[1, 3]));
+    let one = of(&[1, 2], &[1, 2]);
+    let two = of(&[1, 3], &[1, 3]);
     let root = tree.lookup(&one);
     for want in [&one, &two] {
         demand.note(want, 1, now);
@@ -273,7 +281,8 @@ fn what_two_functions_share_becomes_an_inner_zygote() {
 #[test]
 fn a_package_that_was_missed_is_not_hidden_from_a_function_that_has_it() {
     let mut tree = Tree::default();
-    let (plain, more) = (of(&[1], &[1]), of(&[1, 2], &[1]));
+    let plain = of(&[1], &[1]);
+    let more = of(&[1, 2], &[1]);
     let root = tree.lookup(&plain);
     let missed = BTreeSet::from([name(2)]);
     let grown = Grown { set: plain.set.clone(), missed, bytes: 1, us: 100_000 };
@@ -284,9 +293,12 @@ fn a_package_that_was_missed_is_not_hidden_from_a_function_that_has_it() {
 
 #[test]
 fn a_full_budget_is_given_to_what_saves_more() {
-    let (mut tree, mut demand, now) = (Tree::default(), Demand::default(), Instant::now());
+    let mut tree = Tree::default();
+    let mut demand = Demand::default();
+    let now = Instant::now();
     let experience = Experience::default();
-    let (rare, often) = (of(&[1], &[1]), of(&[2], &[2]));
+    let rare = of(&[1], &[1]);
+    let often = of(&[2], &[2]);
     let root = tree.lookup(&rare);
     let grown = Grown { set: rare.set.clone(), bytes: 20 << 20, us: 110_000, ..Grown::default() };
     let old = tree.insert(Some(root), &rare.scope, grown);

@@ -129,7 +129,8 @@ impl Contents {
 
 impl From<&Python> for MadeFor {
     fn from(python: &Python) -> Self {
-        let (tag, platform) = (python.tag.clone(), python.platform.clone());
+        let tag = python.tag.clone();
+        let platform = python.platform.clone();
         Self { version: python.minor_version(), tag, platform }
     }
 }

@@ -51,7 +51,8 @@ impl Preparation {
         at: &PackageAt,
         place: Option<&TreePlace>,
     ) -> Result<Unit> {
-        let (state, known) = (&self.state_dir, &self.images.known);
+        let state = &self.state_dir;
+        let known = &self.images.known;
         let found = known.find_pinned(state, &at.name, &at.manifest).await;
         let found = found.map_err(|error| unfit(&at.name, error))?;
         let (contents, interpreter) = self.contents(&at.name, &found).await?;
@@ -83,7 +84,8 @@ impl Preparation {
 impl Opened {
     /// Makes the folder `folder` of the package visible at the path `target` in a sandbox.
     pub fn show(&self, folder: &str, target: &str) -> ImageBind {
-        let (image, target) = (self.image.clone(), target.into());
+        let image = self.image.clone();
+        let target = target.into();
         ImageBind { image, folder: folder.to_owned(), target }
     }
 }

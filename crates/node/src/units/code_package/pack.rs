@@ -111,7 +111,8 @@ impl Making {
         let converted = build(&recipe, &layout, Options::default())?;
         if self.is_sent {
             let access = Access::own();
-            let (image, to) = (&converted.image, &self.reference);
+            let image = &converted.image;
+            let to = &self.reference;
             let sending = exchange::push(&layout, image, to, &access, &|_, _, _| ());
             runtime.block_on(sending)?;
         }

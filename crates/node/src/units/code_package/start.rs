@@ -36,7 +36,8 @@ impl Unit {
             tenant: tenant.clone(),
             base: Digest::of_parts([base_digest.as_str(), packages.as_str(), &served_at]),
         };
-        let (mut root, base) = (base(python, runtime), base(python, runtime));
+        let mut root = base(python, runtime);
+        let base = base(python, runtime);
         let shown = opened.show(layout::PACKAGES, PACKAGES);
         if !opened.layers.is_empty() {
             root.image_binds.push(shown.clone());

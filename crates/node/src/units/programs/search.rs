@@ -47,8 +47,10 @@ impl Inside {
             hint: "give --root the folder into which an image's file system was unpacked".into(),
         })?;
         let name = top.display().to_string();
-        let (run, process) = (RunConfig::default(), ProcessSettings::default());
-        let (code, path) = (code.to_owned(), path(limits, &run));
+        let run = RunConfig::default();
+        let process = ProcessSettings::default();
+        let code = code.to_owned();
+        let path = path(limits, &run);
         Ok(Self { base, name, top: opened, code, path, run, process })
     }
 
@@ -59,8 +61,10 @@ impl Inside {
         limits: &InstanceLimits,
     ) -> Result<Self> {
         let process = process::settings(name, &mounted.root, &run)?;
-        let (code, path) = (code.to_owned(), path(limits, &run));
-        let (base, name) = (Base::Image(mounted.at), name.to_owned());
+        let code = code.to_owned();
+        let path = path(limits, &run);
+        let base = Base::Image(mounted.at);
+        let name = name.to_owned();
         Ok(Self { base, name, top: mounted.root, code, path, run, process })
     }
 

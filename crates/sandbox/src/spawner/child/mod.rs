@@ -262,7 +262,8 @@ impl Child<'_> {
             let high = source.as_raw_fd() > CHANNEL_FD;
             (!high).then(|| rustix::io::fcntl_dupfd_cloexec(source, 10)).transpose()
         };
-        let (null, log) = (above(self.null.as_fd())?, above(self.log.as_fd())?);
+        let null = above(self.null.as_fd())?;
+        let log = above(self.log.as_fd())?;
         let channel = above(self.channel.as_fd())?;
         if !is_disabled(Defence::Descriptors) {
             fds::close_on_exec_from(0)?;

@@ -56,7 +56,8 @@ impl Scratch {
 fn file_system(size: ByteSize, owner: u32) -> io::Result<OwnedFd> {
     // One inode for each 4 KiB page, so that empty files are bounded too.
     let inodes = (size.bytes() / 4096).clamp(64, 1 << 20).to_string();
-    let (size, owner) = (size.bytes().max(64 << 10).to_string(), owner.to_string());
+    let size = size.bytes().max(64 << 10).to_string();
+    let owner = owner.to_string();
     let inodes = if is_disabled(Defence::ScratchSize) { "0".to_owned() } else { inodes };
     let size = if is_disabled(Defence::ScratchSize) { "0".to_owned() } else { size };
     // The default mode is 1777.

@@ -182,7 +182,8 @@ impl Service {
             cpu_us: usage.cpu_us.or(cpu_us),
             wall_us: record.started_at.elapsed().as_micros() as u64,
         };
-        let (id, is_zygote) = (record.id.clone(), record.zygote.is_some());
+        let id = record.id.clone();
+        let is_zygote = record.zygote.is_some();
         if is_zygote {
             self.end_orphans(token);
         }

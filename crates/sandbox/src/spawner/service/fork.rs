@@ -95,7 +95,8 @@ impl Service {
         let token = self.new_token(wanted.id())?;
         let started_at = Instant::now();
         let state = self.zygote(zygote).ok_or_else(|| refusal("its zygote is gone"))?;
-        let (block, depth) = (state.block(), state.depth_below());
+        let block = state.block();
+        let depth = state.depth_below();
         let siblings = state.in_flight as u32;
         let number = state.take_number(wanted.is_zygote()).ok_or_else(|| wanted.too_many())?;
         let owner = state.host_id(number);
@@ -113,10 +114,14 @@ impl Service {
                 let mounts = Some(mounts);
                 let starting = Starting { answer, sync, mounts, fault: None, deadline };
                 let phase = Phase::Starting(starting);
-                let (reported, died, call) = (None, None, wanted.call());
+                let reported = None;
+                let died = None;
+                let call = wanted.call();
                 let origin = Origin::Forked(Forked { zygote, number, reported, died, call });
-                let (id, below) = (wanted.id().clone(), control.map(below));
-                let (pid, pidfd) = (0, None);
+                let id = wanted.id().clone();
+                let below = control.map(below);
+                let pid = 0;
+                let pidfd = None;
                 let record = SandboxRecord {
                     id,
                     group,
@@ -188,7 +193,8 @@ impl Service {
         let notifier = doing("set up the address notifier", notifier)?;
         let sent = protocol::send_setup(&sync, limits.open_files, filter, notifier.as_ref(), &fds);
         doing("send the child its set-up", sent)?;
-        let (channel, log) = (scratch.channel, scratch.log_out);
+        let channel = scratch.channel;
+        let log = scratch.log_out;
         let answer =
             Answer { sequence, channel, log, listener: NotifierListener::of(notifier.as_ref()) };
         let mounts = Mounts { scratch: scratch.mount, root };
@@ -229,7 +235,8 @@ impl Service {
             copy => (copy, None),
         };
         let state = doing("find the zygote", self.zygote(zygote).ok_or_else(gone))?;
-        let (count, fresh) = (state.block(), template.is_some());
+        let count = state.block();
+        let fresh = template.is_some();
         let has_network = network.is_some();
         let order = Order { token, is_zygote, number, count, root, fresh, has_network };
         let fds: Vec<_> = [sync].into_iter().chain(&template).chain(&network).collect();

@@ -36,7 +36,8 @@ impl Service {
         self.groups.remove_all().map_err(io::Error::other)?;
         // After a failure the server may still run and use the folder.
         served?;
-        let (folder, parent) = (&self.home.run_dir, &self.home.parent_cgroup);
+        let folder = &self.home.run_dir;
+        let parent = &self.home.parent_cgroup;
         run_dir::remove_if_last(folder, parent).map_err(io::Error::other)
     }
 

@@ -147,7 +147,8 @@ impl Service {
                 Err(error) => return Err(error.into()),
             }
             for event in &events {
-                let (token, about) = (event.data.u64() >> 2, event.data.u64() & 3);
+                let token = event.data.u64() >> 2;
+                let about = event.data.u64() & 3;
                 match about {
                     0 if !self.handle_request(&mut buffer)? => return Ok(()),
                     0 => {}

@@ -34,7 +34,8 @@ impl Service {
     ) -> Result<bool, Failure> {
         let Some(state) = self.zygote(zygote) else { return Ok(false) };
         let due = State::Due(Instant::now() + PREFORK_AFTER);
-        let (root, limits) = (spec.root.clone(), spec.limits);
+        let root = spec.root.clone();
+        let limits = spec.limits;
         let next = Some(Preforked { root, limits, state: due });
         let made = state.preforked.as_ref().and_then(Preforked::token);
         let fits =

@@ -56,8 +56,12 @@ impl Service {
                 return Err(fault.into());
             }
         };
-        let (pid, pidfd, phase) = (process.pid, Some(process.pidfd), Phase::Running);
-        let (id, origin, zygote) = (spec.id.clone(), Origin::Cloned { slot }, None);
+        let pid = process.pid;
+        let pidfd = Some(process.pidfd);
+        let phase = Phase::Running;
+        let id = spec.id.clone();
+        let origin = Origin::Cloned { slot };
+        let zygote = None;
         self.insert(
             token,
             SandboxRecord { id, group, started_at, pid, pidfd, phase, origin, zygote },
@@ -127,7 +131,8 @@ impl Service {
             child::kill_and_reap(&process);
             return Err(fault);
         }
-        let (channel, log) = (scratch.channel, scratch.log_out);
+        let channel = scratch.channel;
+        let log = scratch.log_out;
         Ok((process, Answer { sequence, channel, log, listener }))
     }
 }

@@ -65,7 +65,8 @@ impl Service {
     pub(super) fn send_started(&self, token: Token, answer: &Answer, zygote: Option<ZygoteReady>) {
         let Some(record) = self.records.get(&token) else { return };
         let Some(pidfd) = &record.pidfd else { return };
-        let (backend, group) = (self.groups.backend(), &record.group.path);
+        let backend = self.groups.backend();
+        let group = &record.group.path;
         let started = Started {
             memory_peak_file: backend.memory_peak_file(group),
             memory_file: backend.memory_file(group),

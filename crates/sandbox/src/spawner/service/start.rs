@@ -81,11 +81,15 @@ impl Service {
             }
         };
         let state = ZygoteState::new(slot.first_id, slot.count, 0, made.control);
-        let (zygote, origin) = (Some(Box::new(state)), Origin::Cloned { slot });
-        let (answer, sync) = (made.answer, made.sync);
+        let zygote = Some(Box::new(state));
+        let origin = Origin::Cloned { slot };
+        let answer = made.answer;
+        let sync = made.sync;
         let phase =
             Phase::Starting(Starting { answer, sync, mounts: None, fault: None, deadline: None });
-        let (id, pid, pidfd) = (spec.id.clone(), made.process.pid, Some(made.process.pidfd));
+        let id = spec.id.clone();
+        let pid = made.process.pid;
+        let pidfd = Some(made.process.pidfd);
         self.insert(
             token,
             SandboxRecord { id, group, started_at, pid, pidfd, phase, origin, zygote },
@@ -150,7 +154,9 @@ impl Service {
             child::kill_and_reap(&process);
             return Err(fault);
         }
-        let (channel, log, listener) = (scratch.channel, scratch.log_out, NotifierListener::Unused);
+        let channel = scratch.channel;
+        let log = scratch.log_out;
+        let listener = NotifierListener::Unused;
         let answer = Answer { sequence, channel, log, listener };
         Ok(Made { process, answer, sync, control })
     }

@@ -137,7 +137,8 @@ pub(in crate::spawner) fn send_setup(
     let filter = filter.map(seccomp::Program::to_bytes).unwrap_or_default();
     let waiting = notifier.map(|notifier| notifier.filter.to_bytes()).unwrap_or_default();
     let open_files = notifier.map_or(open_files, |notifier| notifier.handover_fd.into());
-    let (filter_bytes, waiting_bytes) = (filter.len() as u32, waiting.len() as u32);
+    let filter_bytes = filter.len() as u32;
+    let waiting_bytes = waiting.len() as u32;
     let setup = SetupPacket { filter: filter_bytes, notifier: waiting_bytes, open_files };
     let mut bytes = setup.to_bytes();
     bytes.extend(filter);

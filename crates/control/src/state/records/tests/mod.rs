@@ -127,7 +127,8 @@ async fn calls_that_wait_are_found_again_and_ended_ones_are_not_run_again() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state.redb");
     let records = Records::open(path.clone(), true).await.unwrap();
-    let (first, second) = (call("a", "null"), call("a", "null"));
+    let first = call("a", "null");
+    let second = call("a", "null");
     records.accept(&tenant(), &first).await.unwrap();
     records.accept(&tenant(), &second).await.unwrap();
     records.end(&tenant(), &ended(first.clone()), u64::MAX).await.unwrap();
@@ -142,7 +143,8 @@ async fn calls_that_wait_are_found_again_and_ended_ones_are_not_run_again() {
 #[tokio::test]
 async fn answers_that_are_too_old_are_gone() {
     let records = in_memory().await;
-    let (old, new) = (call("a", "1"), call("a", "2"));
+    let old = call("a", "1");
+    let new = call("a", "2");
     for (record, until_ms) in [(&old, 1), (&new, u64::MAX)] {
         records.accept(&tenant(), record).await.unwrap();
         records.end(&tenant(), &ended(record.clone()), until_ms).await.unwrap();
@@ -158,7 +160,8 @@ async fn a_dropped_caller_leaves_index_and_store_equal() {
     let folder = tempfile::tempdir().unwrap();
     let records = Records::open(folder.path().join("state.redb"), true).await.unwrap();
     for _ in 0..20 {
-        let (call, tenant) = (call("a", "1"), tenant());
+        let call = call("a", "1");
+        let tenant = tenant();
         let accepting = records.accept(&tenant, &call);
         let _ = futures::poll!(std::pin::pin!(accepting));
     }
@@ -242,10 +245,12 @@ fn older(name: &str, tenant: &str) -> serde_json::Value {
 
 #[tokio::test]
 async fn a_file_of_an_older_version_is_converted_and_nothing_is_lost() {
-    let (waits, over) = (call("a", "null"), ended(call("a", "1")));
+    let waits = call("a", "null");
+    let over = ended(call("a", "1"));
     let bytes = |record| serde_json::to_vec(record).unwrap().len();
     let entry = |record, until_ms: Option<u64>| serde_json::json!({"function": "a", "bytes": bytes(record), "until_ms": until_ms});
-    let (waits_id, over_id) = (waits.invocation.id.clone(), over.invocation.id.clone());
+    let waits_id = waits.invocation.id.clone();
+    let over_id = over.invocation.id.clone();
     let before = Before::new(&[
         row("functions", "a", &older("a", "acme")),
         row("functions", "b", &older("b", "acme")),
@@ -275,7 +280,8 @@ async fn a_file_of_an_older_version_is_converted_and_nothing_is_lost() {
 /// The first versions wrote records only. The function of these calls was removed.
 #[tokio::test]
 async fn calls_without_index_entries_are_run_and_kept() {
-    let (waits, over) = (call("a", "null"), ended(call("a", "1")));
+    let waits = call("a", "null");
+    let over = ended(call("a", "1"));
     let rows = [&waits, &over].map(|one| row("invocations", one.invocation.id.as_str(), one));
     let before = Before::new(&rows);
     let records = Records::open(before.path.clone(), true).await.unwrap();
