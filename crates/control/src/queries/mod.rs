@@ -67,9 +67,8 @@ impl Queries {
     ) -> Self {
         let with_objects = watch::Sender::default();
         let peers = QueryPeers { hosts, trees, placements, is_alone: false };
-        let running = Arc::default();
         let durations = Durations::default();
-        Self { host, peers, udfs, shutdown, running, durations, with_objects }
+        Self { host, peers, udfs, shutdown, running: Arc::default(), durations, with_objects }
     }
 
     /// Returns the number of running queries.

@@ -203,8 +203,8 @@ impl Images {
                 Ok(Err(report)) => return Err(Error::Report(report)),
                 Ok(Ok(root)) => {
                     let socket = keeper.socket.clone();
-                    let digest = spec.digest.to_string();
-                    return Ok(Mounted { at: MountedImage { socket, digest }, root });
+                    let at = MountedImage { socket, digest: spec.digest.to_string() };
+                    return Ok(Mounted { at, root });
                 }
             }
         }
@@ -248,12 +248,15 @@ impl Keeper {
             folder.join(format!("socket-{}", images.begun.fetch_add(1, Ordering::Relaxed)));
         let listener = Some(packet::listen(&socket)?);
         let kept = Mutex::new(Kept { listener, ..Kept::default() });
-        let begin = (state.clone(), points, settings.clone());
-        let command = binary.clone();
-        let noticed = Arc::clone(noticed);
-        let served_at = Arc::clone(served_at);
-        let keeper =
-            Arc::new(Self { command, begin, authorization, socket, kept, noticed, served_at });
+        let keeper = Arc::new(Self {
+            command: binary.clone(),
+            begin: (state.clone(), points, settings.clone()),
+            authorization,
+            socket,
+            kept,
+            noticed: Arc::clone(noticed),
+            served_at: Arc::clone(served_at),
+        });
         let child = keeper.spawn()?;
         *locked(&keeper.served_at) = Some(keeper.socket.clone());
         let caring = Arc::clone(&keeper);

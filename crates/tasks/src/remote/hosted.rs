@@ -155,12 +155,11 @@ impl Hosted {
         }
         let unit = self.unit(tenant, &udf).await?;
         let UdfPart { name, files, secrets, limits, load, timeout_ms, .. } = udf;
-        let given = self.host.node.give_received(unit, &files, secrets).await;
-        let unit = given.map_err(|error| error.report())?;
+        let received = self.host.node.give_received(unit, &files, secrets).await;
+        let unit = received.map_err(|error| error.report())?;
         let load = snowmelt_wire::Load { code: unit.code(), ..load };
-        let limits = Arc::new(limits);
         let timeout = Duration::from_millis(timeout_ms);
-        Ok(UdfBinding { name, unit, limits, load, timeout, source: None })
+        Ok(UdfBinding { name, unit, limits: Arc::new(limits), load, timeout, source: None })
     }
 
     async fn unit(&self, tenant: &Tenant, udf: &UdfPart) -> Result<Unit, ErrorReport> {
