@@ -1,12 +1,10 @@
 //! Block images: an image of any size can be used as soon as the blocks that are read have been
 //! fetched and verified. It is never unpacked (FaaSNet, section 3.5).
 //!
-//! | step | module |
+//! | step | room or file |
 //! |---|---|
-//! | sources of images | `source` |
-//! | parse a layer's archive into changes and contents | `layer` |
-//! | merge the changes of all layers into one tree | `tree` |
-//! | write the tree as EROFS metadata over one device per layer | `erofs` |
+//! | sources of images, and the folders that store them | `source` |
+//! | the file system of an image: layers, their merged tree, EROFS | `filesystem` |
 //! | split contents into blocks | `block` |
 //! | run these steps in order and store the result in a folder | `convert`, `manifest` |
 //! | build images from a base, packages and code | `build` |
@@ -15,12 +13,10 @@
 //! | mount images through the kernel | `mount` |
 //! | record the blocks that a start reads, prefetch them at the next start | `profile` |
 //! | the process that the image's configuration describes | `run` |
-//! | compare every digest | `verify` |
-//! | compare two images | `diff` |
-//! | copy images between registries and folders | `exchange` |
-//! | remove unreferenced files from a folder | `collect`, `removal` |
-//! | remove files that killed writers have left | `leftovers` |
+//! | compare, verify and copy whole images, and collect what none references | `operations` |
+//! | the removal of files | `removal` |
 //! | exclusion between processes | `lock` |
+//! | errors | `error` |
 //!
 //! The byte format is specified in `docs/reference/image-format.md`.
 //!
@@ -29,35 +25,29 @@
 
 pub mod block;
 pub mod build;
-mod collect;
 mod convert;
-pub mod diff;
-pub mod erofs;
 mod error;
-pub mod exchange;
-pub mod layer;
-mod leftovers;
+mod filesystem;
 mod lock;
 pub mod manifest;
 pub mod mount;
+mod operations;
 pub mod peer;
 pub mod profile;
 pub mod read;
 mod removal;
 mod run;
 pub mod source;
-pub mod tree;
-mod verify;
 
-pub use collect::collect;
 pub use convert::{Converted, Options, convert};
 pub use error::Error;
-pub use leftovers::sweep;
+pub use filesystem::{erofs, layer, tree};
 pub use lock::Lock;
 pub use manifest::Image;
+pub use operations::{Damage, Verified, collect, diff, exchange, verify_image};
 pub use removal::Collected;
 pub use run::RunConfig;
-pub use verify::{Damage, Verified, verify_image};
+pub use source::sweep;
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -151,8 +151,8 @@ impl<W: Write> Write for BlobWriter<W> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::decode;
     use super::*;
+    use crate::block::decode;
 
     fn blob(raw: &[u8], pieces: usize) -> (BlobSummary, Vec<u8>) {
         let mut writer = BlobWriter::new(Vec::new(), Path::new("memory"), BlockSize::MIN);
@@ -196,7 +196,7 @@ mod tests {
     fn an_empty_blob_is_a_footer() {
         let (summary, blob) = blob(&[], 1);
         summary.check().unwrap();
-        assert_eq!(blob.len(), super::super::FOOTER_BYTES);
+        assert_eq!(blob.len(), crate::block::FOOTER_BYTES);
         assert_eq!(Table::decode(&blob, &summary.root).unwrap().entries(), []);
     }
 }

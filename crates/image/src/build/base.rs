@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use crate::block::OciDigest;
 use crate::convert::Converter;
-use crate::erofs::{self, UNIT};
+use crate::filesystem::erofs::{self, UNIT};
+use crate::filesystem::tree::{EntryPath, Kind};
 use crate::read::{BlobReader, BlockSource, Blocks};
 use crate::source::{Config, Origin};
-use crate::tree::{EntryPath, Kind};
 use crate::{Error, Image, Result};
 
 /// A sanity limit on the metadata part: 2 GiB describe 16 million files.

@@ -198,8 +198,8 @@ fn run(command: &mut Command, progress: Progress<'_>) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::progress::ignore;
     use super::*;
+    use crate::build::progress::ignore;
 
     /// Makes a package with one file, as a maintainer would build it.
     fn deb(folder: &Path, name: &str, file: &str) -> PathBuf {

@@ -11,10 +11,10 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::erofs;
+use crate::filesystem::erofs;
+use crate::filesystem::tree::{NodeId, Tree};
 use crate::read::{BlobReader, Blocks, LocalSource};
 use crate::source::Layout;
-use crate::tree::{NodeId, Tree};
 use crate::{Error, Image, Result};
 
 const MAX_SEGMENTS: u16 = 256;

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use super::{Base, Settings, layer_name};
 use crate::Result;
+use crate::filesystem::tree::EntryPath;
 use crate::source::{Shape, Stamp};
-use crate::tree::EntryPath;
 
 /// A base and the layers on top of it.
 #[derive(Default)]

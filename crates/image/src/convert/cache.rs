@@ -9,7 +9,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use crate::block::{BlockDigest, BlockSize, FRAME, OciDigest};
-use crate::layer::Layer;
+use crate::filesystem::layer::Layer;
 use crate::source::Layout;
 use crate::{Error, Result};
 

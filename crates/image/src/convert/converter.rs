@@ -7,12 +7,12 @@ use std::sync::Arc;
 use super::cache::LayerCache;
 use super::{Converted, Options};
 use crate::block::{BlobSummary, BlobWriter, OciDigest};
-use crate::layer::{Layer, read_layer};
-use crate::leftovers::sweep;
+use crate::filesystem::erofs;
+use crate::filesystem::layer::{Layer, read_layer};
+use crate::filesystem::tree::Tree;
 use crate::manifest::{Descriptor, OCI_CONFIG, OCI_MANIFEST};
-use crate::source::{Config, Described, Layout, Origin};
-use crate::tree::Tree;
-use crate::{Error, Image, Lock, Result, erofs};
+use crate::source::{Config, Described, Layout, Origin, sweep};
+use crate::{Error, Image, Lock, Result};
 
 /// A conversion in progress.
 pub(crate) struct Converter<'a> {

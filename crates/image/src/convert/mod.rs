@@ -18,7 +18,7 @@ pub(crate) use converter::Converter;
 use std::sync::Arc;
 
 use crate::block::{BlockSize, OciDigest};
-use crate::layer::Limits;
+use crate::filesystem::layer::Limits;
 use crate::manifest::Descriptor;
 use crate::source::{Config, Layout, Origin};
 use crate::{Image, Lock, Result};

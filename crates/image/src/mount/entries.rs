@@ -1,7 +1,7 @@
 //! Replies about the files of a tree: attributes, names and statistics.
 
 use super::protocol::{FOREVER, Reply};
-use crate::erofs::{Inode, Statistics, UNIT};
+use crate::filesystem::erofs::{Inode, Statistics, UNIT};
 
 /// The bytes of a directory entry's fixed fields, and of the node's entry in `readdirplus`.
 const NAME_BYTES: usize = 24;

@@ -10,10 +10,11 @@ use rustix::fs::AtFlags;
 
 use super::{Form, LazyMount};
 use crate::block::{BlobWriter, BlockSize, OciDigest};
+use crate::filesystem::erofs;
+use crate::filesystem::tree::Tree;
 use crate::manifest::{Descriptor, OCI_CONFIG};
 use crate::read::{BlockSource, Blocks};
-use crate::tree::Tree;
-use crate::{Error, Image, Result, erofs};
+use crate::{Error, Image, Result};
 
 /// Mounts an empty image, accesses it and unmounts it. An error names the step that the machine
 /// does not support. Must not be called on a thread of an async runtime.

@@ -14,9 +14,9 @@ use super::entries::{self, FileInfo, Listing};
 use super::failures::Failures;
 use super::protocol::{self, Operation, ROOT};
 use super::server::{Answer, Serve};
-use crate::erofs::{Bytes, File, Shape, UNIT, Volume, names};
+use crate::filesystem::erofs::{Bytes, File, Shape, UNIT, Volume, names};
+use crate::filesystem::tree::Extent;
 use crate::read::BlobReader;
-use crate::tree::Extent;
 use crate::{Error, Result};
 
 /// Flags: attributes in listings, ACLs that the kernel enforces, and cached link targets.

@@ -14,7 +14,7 @@ use super::protocol::{Operation, Request};
 use super::server::Serve;
 use super::tree::Tree;
 use crate::Result;
-use crate::erofs::Bytes;
+use crate::filesystem::erofs::Bytes;
 
 /// The files of an image as FUSE serves them, without a mount.
 pub struct Unmounted {

@@ -15,7 +15,7 @@ use std::path::{Component, Path, PathBuf};
 use tar::EntryType;
 
 use super::document::MAX_DOCUMENT_BYTES;
-use crate::layer::{Archive, Limits, decompress, is_compressed};
+use crate::filesystem::layer::{Archive, Limits, decompress, is_compressed};
 use crate::{Error, Result};
 
 /// The maximum number of members: an image has at most 127 layers with a few files each.

@@ -7,6 +7,7 @@
 //! | archives of `docker save`, and their members | `archive`, `members` |
 //! | a folder of files, and its conversion to an archive | `folder`, `pack` |
 //! | registries | `registry` |
+//! | temporary files in layout folders, of writers that were killed | `leftovers` |
 //! | parsing of image locations | `location` |
 //!
 //! Invariant: bytes from a source are verified against the digests that lead to them. A user who
@@ -16,6 +17,7 @@ mod archive;
 mod document;
 mod folder;
 mod layout;
+mod leftovers;
 mod location;
 mod members;
 mod pack;
@@ -28,6 +30,7 @@ pub use document::{Config, Platform};
 pub use folder::FolderOrigin;
 pub(crate) use layout::PINNED;
 pub use layout::{Layout, LayoutOrigin};
+pub use leftovers::sweep;
 pub use location::ImageLocation;
 pub(crate) use pack::names;
 pub use pack::{Shape, Stamp};

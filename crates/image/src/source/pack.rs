@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use tar::{EntryType, Header};
 
-use crate::tree::EntryPath;
+use crate::filesystem::tree::EntryPath;
 
 /// The options with which a folder is converted to a layer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

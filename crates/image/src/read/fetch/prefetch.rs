@@ -12,13 +12,13 @@ use tokio::sync::Semaphore;
 
 use super::Blocks;
 use super::blocks::REQUEST_BYTES;
-use super::in_flight::Claim;
+use super::claims::Claim;
 use crate::Result;
 use crate::block::{BlockDigest, OciDigest, Table};
 
 /// The most blocks that one request fetches in addition to the wanted ones, for a reader that is
 /// known to be sequential.
-pub(super) const MAX_MORE: usize = 8;
+pub(in crate::read) const MAX_MORE: usize = 8;
 /// The number of blocks ahead of a sequential reader at which it requests more blocks.
 const MARGIN: usize = 4;
 /// The number of blocks that a sequential reader then requests.
@@ -36,7 +36,7 @@ const OF_A_STRIPE: usize = 2;
 const STRIPES: usize = 4;
 
 /// The turns of the requests ahead of one reader, by stripe.
-pub(super) struct Turns([Arc<Semaphore>; STRIPES]);
+pub(in crate::read) struct Turns([Arc<Semaphore>; STRIPES]);
 
 impl Default for Turns {
     fn default() -> Self {
@@ -46,7 +46,7 @@ impl Default for Turns {
 
 impl Blocks {
     /// Fetches these blocks of a blob to the disk, except for those that are already being fetched.
-    pub(super) async fn prefetch(
+    pub(in crate::read) async fn prefetch(
         self: &Arc<Self>,
         blob: &OciDigest,
         table: &Arc<Table>,
@@ -135,7 +135,7 @@ impl Blocks {
     /// Requests more blocks for a sequential reader that has just read the block before `next`,
     /// while some blocks are still available or in flight, so that the reader never waits for a
     /// request.
-    pub(super) fn read_ahead(
+    pub(in crate::read) fn read_ahead(
         self: &Arc<Self>,
         blob: &OciDigest,
         table: &Arc<Table>,

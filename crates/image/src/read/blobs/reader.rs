@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use tokio::sync::OnceCell;
 
-use super::Blocks;
-use super::prefetch::{MAX_MORE, Turns};
 use crate::block::{BlobSummary, Table};
+use crate::read::Blocks;
+use crate::read::fetch::{MAX_MORE, Turns};
 use crate::{Error, Result};
 
 /// The most blocks of a read that are in memory at the same time, which limits the memory of large

@@ -10,7 +10,7 @@ use super::format::{self, CHUNK_BYTES, INODE_BYTES, Inode, Layout, UNIT};
 use super::inode::{self, Shape, wrong};
 use super::xattr;
 use crate::Result;
-use crate::tree::{Attributes, Extent, Kind, Node, NodeId, Target, Tree};
+use crate::filesystem::tree::{Attributes, Extent, Kind, Node, NodeId, Target, Tree};
 
 /// Decodes the tree of a metadata part, and the size of each device in blocks of [`UNIT`] bytes.
 pub fn read(image: &[u8]) -> Result<(Tree, Vec<u32>)> {
@@ -143,8 +143,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::erofs::{volume, write};
-    use crate::tree::{Change, Entry, EntryPath, Time};
+    use crate::filesystem::erofs::{volume, write};
+    use crate::filesystem::tree::{Change, Entry, EntryPath, Time};
 
     fn entry() -> impl Strategy<Value = Entry> {
         let path = proptest::collection::vec("[a-c]{1,40}", 1..4).prop_map(|names| names.join("/"));

@@ -2,9 +2,9 @@
 //!
 //! Invariant: no file of a writer that lives is removed.
 
+use super::Layout;
 use crate::Result;
 use crate::removal::{files, remove};
-use crate::source::Layout;
 
 /// Removes temporary files of writers that were killed. False, without effect, while a writer is
 /// active: also one that was killed, until the kernel has ended it.

@@ -38,7 +38,7 @@ fn wrong() -> Error {
 }
 
 /// Parses `seconds[.fraction]`, possibly negative.
-pub(super) fn time(text: &[u8]) -> Option<super::super::tree::Time> {
+pub(super) fn time(text: &[u8]) -> Option<crate::filesystem::tree::Time> {
     let text = std::str::from_utf8(text).ok()?;
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     if !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -51,7 +51,7 @@ pub(super) fn time(text: &[u8]) -> Option<super::super::tree::Time> {
         seconds = seconds.checked_sub(1)?;
         nanos = 1_000_000_000 - nanos;
     }
-    Some(super::super::tree::Time { seconds, nanos })
+    Some(crate::filesystem::tree::Time { seconds, nanos })
 }
 
 #[cfg(test)]

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 
-use super::local::outside;
-use super::{BlobReader, Pieces};
+use super::BlobReader;
 use crate::Result;
 use crate::block::Table;
+use crate::read::Pieces;
+use crate::read::sources::outside;
 
 /// The rest of a range that is not sent yet.
 struct Rest {

@@ -5,7 +5,7 @@ use super::format::{
     INODE_BYTES, Inode, Layout, NameType, Super, UNIT, chunk, chunk_form, head_bytes, put_head,
 };
 use super::plan::{Plan, Planned};
-use crate::tree::{Kind, Node, Tree};
+use crate::filesystem::tree::{Kind, Node, Tree};
 use crate::{Error, Result};
 
 /// Encodes the metadata part of an image. `devices` are the raw bytes of each layer's blob; they

@@ -1,7 +1,7 @@
 //! Extended attributes in the encoding that follows an inode.
 
 use super::field::Field;
-use crate::tree::{MAX_NAME_BYTES, Xattrs};
+use crate::filesystem::tree::{MAX_NAME_BYTES, Xattrs};
 
 const HEADER_BYTES: usize = 12;
 const PREFIXES: [(&[u8], u8); 5] = [

@@ -14,9 +14,11 @@ use futures::TryStreamExt;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
-use super::in_flight::Claim;
-use super::{Blocks, Pieces, deadline};
+use super::Blocks;
+use super::claims::Claim;
 use crate::block::{OciDigest, Table, verify};
+use crate::read::Pieces;
+use crate::read::sources::deadline;
 use crate::{Error, Result};
 
 /// The timeout of a response, so that no reader waits for ever.

@@ -10,7 +10,7 @@ use crate::block::{Frame, Table, expand};
 
 impl Blocks {
     /// Appends the raw bytes `wanted` of a block to `to`; `stored` are its stored bytes.
-    pub(super) fn expand(
+    pub(in crate::read) fn expand(
         &self,
         (table, index): (&Table, usize),
         stored: &Bytes,

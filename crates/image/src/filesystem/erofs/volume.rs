@@ -12,7 +12,7 @@ use super::format::{self, CHUNK_BYTES, Head, INODE_BYTES, Inode, Layout, UNIT};
 use super::inode::{self, Shape, wrong};
 use super::xattr;
 use crate::Result;
-use crate::tree::{Extent, Xattrs};
+use crate::filesystem::tree::{Extent, Xattrs};
 
 /// A source of the bytes of a part of an image.
 pub(crate) trait Bytes: Send + Sync {
@@ -165,7 +165,7 @@ pub(super) mod tests {
     use futures::executor::block_on;
 
     use super::*;
-    use crate::tree::{Attributes, Kind, NodeId, Target, Tree};
+    use crate::filesystem::tree::{Attributes, Kind, NodeId, Target, Tree};
 
     impl Bytes for &[u8] {
         fn size(&self) -> u64 {

@@ -4,7 +4,7 @@ use super::field::Field;
 pub(super) use super::format::NameType;
 use super::format::UNIT;
 
-use crate::tree::MAX_NAME_BYTES;
+use crate::filesystem::tree::MAX_NAME_BYTES;
 
 const ENTRY_BYTES: usize = 12;
 

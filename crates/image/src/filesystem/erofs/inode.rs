@@ -4,7 +4,7 @@
 
 use super::field::Field;
 use super::format::{self, CHUNK_BYTES, INODE_BYTES, Inode, Layout, NID_BYTES, UNIT};
-use crate::tree::Extent;
+use crate::filesystem::tree::Extent;
 use crate::{Error, Result};
 
 /// Linux's PATH_MAX without the zero byte.

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use crate::block::{BlockSize, OciDigest};
 use crate::convert::{LayerCache, read_entry};
-use crate::layer::Layer;
+use crate::filesystem::layer::Layer;
 use crate::lock::{self, Share};
 use crate::manifest::{Descriptor, OCI_MANIFEST};
 use crate::removal::{Collected, files, remove};

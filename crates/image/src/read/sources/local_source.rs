@@ -60,7 +60,7 @@ pub(crate) fn outside(blob: &OciDigest, range: &Range<u64>) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::conformance;
+    use crate::read::sources::conformance;
 
     #[tokio::test]
     async fn conforms() {

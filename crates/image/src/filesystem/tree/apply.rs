@@ -200,7 +200,7 @@ mod tests {
     }
 
     fn file(text: &str) -> Entry {
-        put(text, Kind::File(super::super::Extent::default()))
+        put(text, Kind::File(crate::filesystem::tree::Extent::default()))
     }
 
     fn folder(text: &str) -> Entry {
@@ -208,7 +208,7 @@ mod tests {
     }
 
     fn symlink(text: &str, target: &str) -> Entry {
-        put(text, Kind::Symlink(super::super::Target(target.into())))
+        put(text, Kind::Symlink(crate::filesystem::tree::Target(target.into())))
     }
 
     fn tree(layers: &[&[Entry]]) -> Result<Tree> {

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use super::format::{CHUNK_BYTES, INODE_BYTES, Layout, NID_BYTES, UNIT};
 use super::{folder, xattr};
-use crate::tree::{Kind, Node, NodeId, Tree};
+use crate::filesystem::tree::{Kind, Node, NodeId, Tree};
 
 /// An inode and its position.
 pub(super) struct Planned {

@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use super::{BlobReader, raw};
+use super::{BlobReader, raw_files};
 use crate::{Error, Result};
 
 /// The raw bytes per step.
@@ -17,7 +17,7 @@ impl BlobReader {
     /// Fetches missing blocks and writes all raw bytes to a file in `folder`, named by the Merkle
     /// root; a blob that two images share is stored once. A failure leaves no file.
     pub async fn complete(&self, folder: &Path) -> Result<PathBuf> {
-        let path = raw::path_in(folder, self.summary());
+        let path = raw_files::path_in(folder, self.summary());
         if path.is_file() {
             return Ok(path);
         }
@@ -25,7 +25,7 @@ impl BlobReader {
         let file =
             tempfile::NamedTempFile::new_in(folder).map_err(Error::io("write in", folder))?;
         self.fill(file.as_file(), &path).await?;
-        raw::seal(file.as_file()).map_err(Error::io("close", &path))?;
+        raw_files::seal(file.as_file()).map_err(Error::io("close", &path))?;
         file.as_file().sync_all().map_err(Error::io("flush", &path))?;
         file.persist(&path).map_err(|failed| Error::io("write", &path)(failed.error))?;
         Ok(path)

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::block::BlockDigest;
+use crate::filesystem::erofs;
+use crate::filesystem::tree::{Extent, Kind, Node, NodeId, Tree};
 use crate::read::{BlobReader, BlockSource, Blocks};
-use crate::tree::{Extent, Kind, Node, NodeId, Tree};
-use crate::{Error, Image, Result, erofs};
+use crate::{Error, Image, Result};
 
 /// Raw bytes of two files that are compared in one step.
 const CHUNK_BYTES: u64 = 1 << 20;

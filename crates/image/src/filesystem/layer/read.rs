@@ -10,8 +10,8 @@ use super::archive::{Archive, Member, number, unreadable, wrong};
 use super::pax::{self, Records};
 use super::{Limits, decompress};
 use crate::block::{BlobSummary, BlobWriter, OciDigest};
-use crate::erofs::UNIT;
-use crate::tree::{
+use crate::filesystem::erofs::UNIT;
+use crate::filesystem::tree::{
     Attributes, Change, Entry, EntryPath, Extent, Kind, MAX_NAME_BYTES, Target, Time, Xattrs,
 };
 use crate::{Error, Result};
@@ -218,7 +218,7 @@ fn xattrs(path: &EntryPath, records: &Records) -> Result<Xattrs> {
         if name.len() > MAX_NAME_BYTES || name.contains(&0) {
             return refuse("have an invalid name");
         }
-        if crate::erofs::xattr_prefix(name).is_none() {
+        if crate::filesystem::erofs::xattr_prefix(name).is_none() {
             return refuse(&format!("have `{}`, of an unknown namespace", name.escape_ascii()));
         }
         found.insert(name.to_vec(), value.clone());

@@ -1,7 +1,7 @@
 //! The on-disk structures of EROFS (Linux, fs/erofs/erofs_fs.h), all little-endian.
 
 use super::field::Field;
-use crate::tree::Time;
+use crate::filesystem::tree::Time;
 
 /// The bytes of a file system block, the unit of addresses.
 pub const UNIT: usize = 4096;

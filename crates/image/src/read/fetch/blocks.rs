@@ -8,12 +8,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
 
-use super::deadline;
+use super::claims::{Claim, InFlight};
 use super::failed_reads::FailedReads;
-use super::in_flight::{Claim, InFlight};
-use super::recent::Recent;
-use super::{BlockCache, BlockSource};
+use super::memory::Recent;
 use crate::block::{BlockDigest, BlockEntry, OciDigest, Table, verify};
+use crate::read::sources::deadline;
+use crate::read::{BlockCache, BlockSource};
 use crate::{Error, Result};
 
 /// The most stored bytes of adjacent blocks that one request fetches.
@@ -112,7 +112,7 @@ impl Blocks {
     }
 
     /// Does work that must be done before a blob can be read, with the deadline of a read.
-    pub(super) async fn before_reads<T>(
+    pub(in crate::read) async fn before_reads<T>(
         &self,
         blob: &OciDigest,
         work: impl Future<Output = Result<T>>,
@@ -135,7 +135,7 @@ impl Blocks {
     /// Returns the blocks `wanted` of a blob, in order. Adjacent misses are one request, which is
     /// extended by up to `more` blocks after the last one: a sequential reader needs them next, and
     /// a request costs more than its additional bytes.
-    pub(super) async fn get(
+    pub(in crate::read) async fn get(
         self: &Arc<Self>,
         blob: &OciDigest,
         table: &Arc<Table>,
@@ -184,13 +184,13 @@ impl Blocks {
     }
 
     /// Returns whether blocks are in the disk cache.
-    pub(super) fn has(&self, table: &Table, blocks: Range<usize>) -> bool {
+    pub(in crate::read) fn has(&self, table: &Table, blocks: Range<usize>) -> bool {
         let Some(cache) = &self.cache else { return false };
         table.entries()[blocks].iter().all(|entry| entry.stored == 0 || cache.has(entry))
     }
 
     /// Returns how many bytes of a blob's blocks are in the disk cache.
-    pub(super) fn cached_bytes(&self, table: &Table) -> u64 {
+    pub(in crate::read) fn cached_bytes(&self, table: &Table) -> u64 {
         self.cache.as_ref().map_or(0, |cache| cache.bytes_of(table.entries()))
     }
 
@@ -276,7 +276,7 @@ impl Blocks {
 
     /// Fetches bytes of a blob and returns the result of `check` for them; bytes that it reports as
     /// damaged are fetched again.
-    pub(super) async fn request_verified<T>(
+    pub(in crate::read) async fn request_verified<T>(
         &self,
         blob: &OciDigest,
         range: Range<u64>,

@@ -1,0 +1,14 @@
+//! The disk cache of stored blocks by content, evicted in LRU order.
+//!
+//! | part | file |
+//! |---|---|
+//! | the cache of a tenant's and of public blocks | `cache` |
+//! | the files of blocks, with an index in memory | `store`, `usage` |
+//! | blocks that other processes add to the cache | `journal` |
+
+mod cache;
+mod journal;
+mod store;
+mod usage;
+
+pub use cache::BlockCache;
