@@ -12,8 +12,8 @@ use std::path::Path;
 use rustix::net::netlink::NETFILTER;
 use snowmelt_kernel::namespace::{flags, unshare};
 
+use crate::devices::link::{self, Overlay};
 use crate::enforcement::verify_programs;
-use crate::link::{self, Overlay};
 use crate::netlink::*;
 use crate::{Allow, Egress, PORT, Range, egress};
 

@@ -10,11 +10,12 @@ use std::sync::Mutex;
 use rustix::net::netlink::NETFILTER;
 
 use super::table::{Device, Hook, Part, Table};
-use crate::host::{Host, lock};
+use crate::devices::link;
+use crate::devices::{Host, lock};
 use crate::netlink::*;
 use crate::policy::always_denied;
-use crate::prepare::PREFIX;
-use crate::{Error, JobSpec, Range, Result, link};
+use crate::preparation::PREFIX;
+use crate::{Error, JobSpec, Range, Result};
 
 /// The protocol number of UDP.
 pub const UDP: u8 = 17;

@@ -6,10 +6,10 @@ use std::net::IpAddr;
 use super::host::{self, Pair, UDP};
 use super::table::{Device, Hook, Part, Table};
 use crate::Range;
-use crate::link::{self, EGRESS};
+use crate::devices::link::{self, EGRESS};
+use crate::devices::route::{self, NextHop, Route};
 use crate::netlink::*;
 use crate::policy::{Allow, Egress, always_denied};
-use crate::route::{self, NextHop, Route};
 
 const DEVICE: Device = Device::Number(EGRESS);
 const TCP: u8 = 6;

@@ -4,8 +4,9 @@
 
 use std::net::Ipv4Addr;
 
+use crate::Range;
+use crate::devices::link;
 use crate::netlink::{Attributes, Batch, NEW, NLM_F_APPEND, NLM_F_CREATE};
-use crate::{Range, link};
 
 const SUBSYSTEM: u16 = 10 << 8;
 const NEW_TABLE: u16 = SUBSYSTEM;

@@ -16,7 +16,7 @@ use snowmelt_kernel::bpf::{Link, Map};
 
 use super::layout::VALUE;
 use super::programs;
-use crate::host::lock;
+use crate::devices::lock;
 use crate::{Address, Error, Result};
 
 /// The maximum numbers of functions and of jobs on a host at a time.

@@ -14,9 +14,10 @@ use std::sync::{Arc, Mutex};
 use snowmelt_kernel::bpf::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 use snowmelt_kernel::bpf::{Assembler, Helper, Hook, Label, Program, Size};
 
-use crate::host::lock;
+use crate::devices::link;
+use crate::devices::lock;
 use crate::netlink::*;
-use crate::{JobSpec, Range, link};
+use crate::{JobSpec, Range};
 
 /// The number of cached programs: most jobs of a host have the same addresses.
 const MAX_CACHED: usize = 64;

@@ -28,7 +28,7 @@ use super::function::{Function, bind_address, check_waiting, copy_of, errno, is_
 use super::pending::PendingConnections;
 use super::{datagram, message, rules, sockaddr};
 use crate::Address;
-use crate::host::lock;
+use crate::devices::lock;
 
 /// `SOCK_NONBLOCK` and `SOCK_CLOEXEC`.
 const NONBLOCK: u64 = 0o4000;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::link;
+use super::link;
 use crate::netlink::{Batch, Failed, Socket};
 use crate::{Error, Result};
 
@@ -35,7 +35,7 @@ impl Host {
 
     /// The index of the device through which an address is reached; `None` if there is no route.
     pub fn device_to(&self, target: IpAddr) -> std::result::Result<Option<u32>, Failed> {
-        crate::route::device_to(&mut lock(&self.route), target)
+        super::route::device_to(&mut lock(&self.route), target)
     }
 
     /// The index of the device that has an address; `None` if it is not an address of this host.

@@ -8,11 +8,9 @@ use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use crate::counters::Counters;
-use crate::host::Host;
-use crate::namespace::{Fault, Namespace};
+use crate::devices::{Fault, Host, Namespace, link};
+use crate::inspection::{Counters, contents};
 use crate::netlink::Batch;
-use crate::{contents, link};
 
 /// The prefix of our devices' names in the host's namespace, which rules there match.
 pub const PREFIX: &str = "snm";

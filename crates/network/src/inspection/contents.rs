@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::namespace::Namespace;
+use crate::devices::Namespace;
 use crate::netlink::*;
 
 /// `SOCK_DIAG_BY_FAMILY` of `linux/sock_diag.h`.

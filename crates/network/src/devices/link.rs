@@ -65,7 +65,7 @@ pub struct Overlay {
 
 /// Creates the overlay's device, up, in a namespace; its packets leave from the namespace of the
 /// socket that sends this message. It does no learning, flooding or address resolution: all its
-/// entries come from [`crate::route`].
+/// entries come from [`super::route`].
 pub fn add_overlay(batch: &mut Batch, overlay: &Overlay, namespace: BorrowedFd<'_>) {
     let up = fixed(OVERLAY, IFF_UP | IFF_NOARP, IFF_UP | IFF_NOARP);
     batch.add("make the overlay's device", (RTM_NEWLINK, NEW), &up, |a| {

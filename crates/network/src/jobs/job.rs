@@ -13,19 +13,17 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::contents::{self, NamespaceContents, Unsent};
-use crate::counters::Counters;
+use super::lease::Lease;
+use super::state::Shared;
+use crate::devices::link::{self, Overlay};
+use crate::devices::{lock, route};
 use crate::enforcement::{Cgroups, Notifier};
-use crate::host::lock;
-use crate::lease::Lease;
-use crate::link::{self, Overlay};
-use crate::netlink::Batch;
-use crate::prepare::Prepared;
-use crate::state::Shared;
-use crate::{
-    Address, Error, JobSpec, Listener, Peer, Result, TracedRoute, egress, listen, ready, route,
-    trace,
+use crate::inspection::{
+    Counters, NamespaceContents, Unsent, contents, listeners, reachability, trace,
 };
+use crate::netlink::Batch;
+use crate::preparation::Prepared;
+use crate::{Address, Error, JobSpec, Listener, Peer, Result, TracedRoute, egress};
 
 /// The network of a job on this host; removed when dropped.
 #[derive(Debug)]
@@ -282,7 +280,7 @@ impl JobNetwork {
         let step = |error| Error::step(&self.spec.job, "ask the other hosts", error);
         let begun = Instant::now();
         let echo = self.prepared.namespace.echo.as_fd();
-        let answered = ready::ask(echo, &self.spec.peers, within).map_err(step)?;
+        let answered = reachability::ask(echo, &self.spec.peers, within).map_err(step)?;
         let hosts = self.spec.peers.iter().map(|peer| peer.host);
         let missing: Vec<_> = hosts.filter(|host| !answered.contains_key(host)).collect();
         if missing.is_empty() {
@@ -302,7 +300,7 @@ impl JobNetwork {
             let known = self.spec.peers.iter().filter(|peer| peer.host == *host);
             let peers: Vec<Peer> = known.copied().collect();
             let echo = self.prepared.namespace.echo.as_fd();
-            let asked = ready::ask(echo, &peers, within);
+            let asked = reachability::ask(echo, &peers, within);
             let asked = asked.map_err(|e| Error::step(&self.spec.job, "ask the other host", e))?;
             *round_trip = asked.get(host).copied();
         }
@@ -312,7 +310,7 @@ impl JobNetwork {
     /// The sockets that receive packets which arrive on this host at an address and a port.
     pub fn listeners(&mut self, at: IpAddr, port: u16) -> Result<Vec<Listener>> {
         let other = self.spec.other_family(at);
-        let found = listen::at(&mut self.prepared.namespace.diagnosis, (at, other), port);
+        let found = listeners::at(&mut self.prepared.namespace.diagnosis, (at, other), port);
         found.map_err(|failed| Error::failed(&self.spec.job, failed))
     }
 

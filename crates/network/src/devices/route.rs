@@ -6,7 +6,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::link::{LOOPBACK, OVERLAY, octets};
+use super::link::{LOOPBACK, OVERLAY, octets};
 use crate::netlink::*;
 use crate::{Peer, Range};
 

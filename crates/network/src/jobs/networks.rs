@@ -5,14 +5,13 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
+use super::job::JobNetwork;
+use super::lease::{Lease, Leases};
+use super::state::{Held, Shared};
+use crate::devices::{Fault, Host, lock};
 use crate::egress::Gate;
 use crate::enforcement::{Cgroups, DualStack};
-use crate::host::{Host, lock};
-use crate::job::JobNetwork;
-use crate::lease::{Lease, Leases};
-use crate::namespace::Fault;
-use crate::prepare::{ConfiguredNamespace, Prepared};
-use crate::state::{Held, Shared};
+use crate::preparation::{ConfiguredNamespace, Prepared};
 use crate::{Error, JobSpec, Range, Result};
 
 /// The UDP port that RFC 7348 gives to VXLAN.

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::contents::{TCP, UDP, sockets};
+use super::contents::{TCP, UDP, sockets};
 use crate::netlink::*;
 
 /// `TCP_LISTEN` and `TCP_CLOSE` of `net/tcp_states.h`; a datagram socket without a peer has the

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::link::{EGRESS, LOOPBACK, octets};
+use crate::devices::link::{EGRESS, LOOPBACK, octets};
 use crate::netlink::*;
 
 /// The route that the kernel would use for a packet.
@@ -80,7 +80,7 @@ fn route_to(socket: &mut Socket, to: IpAddr) -> Result<Option<(u32, Option<IpAdd
         a.bytes(RTA_DST, &octets(to));
     });
     let answers = match socket.ask(batch) {
-        Err(failed) if crate::route::is_unreachable(&failed) => return Ok(None),
+        Err(failed) if crate::devices::route::is_unreachable(&failed) => return Ok(None),
         answers => answers?,
     };
     Ok(answers.iter().find_map(|message| {

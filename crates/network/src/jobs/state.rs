@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use super::lease::{Lease, Leases};
+use crate::devices::{Host, link, lock};
 use crate::egress::Gate;
 use crate::enforcement::{Cgroups, DualStack};
-use crate::host::{Host, lock};
-use crate::lease::{Lease, Leases};
 use crate::netlink::Batch;
-use crate::{Error, JobSpec, Result, link};
+use crate::{Error, JobSpec, Result};
 
 /// The limit on the wait for the kernel to remove the namespace of a job that has just ended.
 const TIMEOUT: Duration = Duration::from_secs(2);
