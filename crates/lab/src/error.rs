@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use snowmelt_network::netlink::Failed;
 use snowmelt_types::{Code, ErrorReport, HostName, Report};
 
-use crate::kind::Kind;
+use crate::parameters::Kind;
 
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]

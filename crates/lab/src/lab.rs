@@ -7,15 +7,11 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use snowmelt_types::HostName;
 
-use crate::fault::{self, Fault};
 use crate::folder::{self, Folder, Roots};
-use crate::host::Host;
-use crate::machine::Machine;
-use crate::member::{Member, process_of};
+use crate::members::{Fault, Host, Machine, Member, Service, fault, process_of};
 use crate::namespace::{self, Namespace};
-use crate::plan::Plan;
+use crate::parameters::Plan;
 use crate::process::Process;
-use crate::service::Service;
 use crate::{Error, Result};
 
 pub(crate) const BRIDGE: &str = "bridge";

@@ -8,41 +8,40 @@
 //! Invariant: the folder of a lab describes it completely. Its namespaces are mounted there, and
 //! all processes in them belong to the lab: so any process can end a lab, even if the one that
 //! created it has crashed.
+//!
+//! Rooms and files use those above them in this table only:
+//!
+//! | room or file | owns |
+//! |---|---|
+//! | `parameters` | the parameters of a lab: hosts, services, links |
+//! | `error` | errors |
+//! | `folder` | the files of a lab |
+//! | `namespace` | network namespaces that are kept in the folder |
+//! | `process` | processes in the namespaces |
+//! | `members` | hosts and services |
+//! | `lab` | a running lab: its members and their states |
+//! | `network` | the bridge, and the links of members |
+//! | `faults` | how faults of members begin and end |
+//! | `standby` | hosts that are started and ended while the lab runs |
+//! | `life` | creation and removal of a lab |
 
-mod clock;
-mod corrupt;
-mod device;
-mod disk;
 mod error;
-mod fault;
+mod faults;
 mod folder;
-mod host;
-mod injection;
-mod kind;
 mod lab;
 mod life;
-mod machine;
-mod member;
+mod members;
 mod namespace;
-mod plan;
+mod network;
+mod parameters;
 mod process;
-mod rate;
-mod service;
-mod shape;
 mod standby;
-mod wiring;
 
 pub use error::Error;
-pub use fault::Fault;
 pub use folder::Roots;
-pub use host::{Address, Host, Program, Provider};
-pub use kind::Kind;
 pub use lab::{Lab, State};
-pub use machine::Machine;
-pub use member::Member;
-pub use plan::{MAX_HOSTS, Plan, PoolPlan, ServicePlan};
-pub use rate::{BitRate, Link, ParseRateError};
-pub use service::Service;
+pub use members::{Address, Fault, Host, Machine, Member, Program, Provider, Service};
+pub use parameters::{BitRate, Kind, Link, MAX_HOSTS, ParseRateError, Plan, PoolPlan, ServicePlan};
 
 /// The result of this crate's calls.
 pub type Result<T> = std::result::Result<T, Error>;

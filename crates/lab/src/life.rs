@@ -11,15 +11,14 @@ use std::time::{Duration, Instant};
 
 use snowmelt_types::HostName;
 
+use crate::faults::partition_new_hosts;
 use crate::folder::{self, Folder, Roots};
-use crate::host::{Host, Program};
-use crate::injection::partition_new_hosts;
-use crate::kind::Kind;
 use crate::lab::Lab;
-use crate::member::Member;
-use crate::plan::{MAX_HOSTS, Plan};
+use crate::members::{Host, Member, Program, disk, service};
+use crate::network::wiring;
+use crate::parameters::{Kind, MAX_HOSTS, Plan};
 use crate::process::{self, Process};
-use crate::{Error, Result, disk, namespace, service, wiring};
+use crate::{Error, Result, namespace};
 
 /// The limit on the wait for hosts to end before they are killed, and again after that.
 const TIMEOUT: Duration = Duration::from_secs(15);

@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::host::{Host, Program};
 use crate::lab::Lab;
-use crate::member::{Member, process_of};
+use crate::members::{Host, Member, Program, process_of};
 use crate::process::Process;
 use crate::{Error, Result};
 

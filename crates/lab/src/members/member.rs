@@ -1,10 +1,10 @@
 //! A host or a service of a lab: both have a name, an address and a link, and can be made to fail.
 
-use crate::host::{Host, Program};
-use crate::machine::Machine;
+use super::host::{Host, Program};
+use super::machine::Machine;
+use super::service::Service;
 use crate::namespace::{self, Namespace};
 use crate::process::{self, Process};
-use crate::service::Service;
 use crate::{Result, folder};
 
 /// A host or a service.

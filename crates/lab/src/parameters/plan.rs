@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use snowmelt_types::ByteSize;
 
-use crate::kind::Kind;
-use crate::rate::Link;
+use super::kind::Kind;
+use super::rate::Link;
 
 /// The maximum number of hosts, bounded by the addresses of their network.
 pub const MAX_HOSTS: u32 = 250;

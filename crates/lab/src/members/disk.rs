@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
 use snowmelt_types::ByteSize;
 
-use crate::host::Host;
+use super::host::Host;
 use crate::{Error, Result, folder};
 
 /// The number of times that the size is reduced again if the host has written something meanwhile.

@@ -5,15 +5,12 @@
 
 use snowmelt_network::netlink::Batch;
 
-use crate::device::{self, ETH0, port};
-use crate::fault::{self, Fault};
-use crate::host::{Host, Program};
+use super::{clock, corruption};
 use crate::lab::Lab;
-use crate::machine::Machine;
-use crate::member::{Member, process_of};
+use crate::members::{Fault, Host, Machine, Member, Program, disk, fault, process_of};
 use crate::namespace::{self, Namespace};
-use crate::wiring::set_shape;
-use crate::{Error, Result, clock, corrupt, disk, process, shape};
+use crate::network::{ETH0, device, port, set_shape, shape};
+use crate::{Error, Result, process};
 
 /// The number of seconds by which a wrong clock is ahead or behind.
 const WRONG_BY: i64 = 3600;
@@ -72,8 +69,8 @@ impl Lab {
             (Fault::Unplug, _) => set_plugged(self, machine, !begins),
             (Fault::Slow, _) => reshape(self, machine, begins),
             (Fault::Partition, Some(host)) => set_partitioned(self, host, begins),
-            (Fault::Corrupt, _) if begins => corrupt::start(&mut self.bridge()?.route, machine),
-            (Fault::Corrupt, _) => corrupt::stop(&mut self.bridge()?.route, machine),
+            (Fault::Corrupt, _) if begins => corruption::start(&mut self.bridge()?.route, machine),
+            (Fault::Corrupt, _) => corruption::stop(&mut self.bridge()?.route, machine),
             (Fault::DiskFull, Some(host)) if begins => disk::fill(host),
             (Fault::DiskFull, Some(host)) => disk::empty(host),
             (Fault::Partition | Fault::DiskFull, None) => Ok(()),
@@ -196,8 +193,8 @@ mod tests {
 
     use super::*;
     use crate::folder;
+    use crate::parameters::Link;
     use crate::process::tests::Started;
-    use crate::rate::Link;
 
     /// The killed process has so many threads that their end takes the kernel some time.
     #[test]

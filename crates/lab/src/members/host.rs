@@ -7,10 +7,10 @@ use std::process::Command;
 use serde::Serialize;
 use snowmelt_types::ByteSize;
 
+use super::machine::{Machine, address};
+use super::service::Registry;
 use crate::folder::Folder;
-use crate::machine::{Machine, address};
-use crate::plan::Plan;
-use crate::service::Registry;
+use crate::parameters::Plan;
 
 /// The port of agents and control.
 pub(crate) const PORT: u16 = 7070;

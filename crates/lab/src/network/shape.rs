@@ -5,7 +5,7 @@
 
 use snowmelt_network::netlink::*;
 
-use crate::rate::{BitRate, Link};
+use crate::parameters::{BitRate, Link};
 use crate::{Error, Result};
 
 /// Handles of the two queueing disciplines, and the class of the outer one that contains the inner.

@@ -4,14 +4,13 @@ use std::os::fd::AsFd;
 
 use snowmelt_network::netlink::Batch;
 
-use crate::device::{self, ETH0, port};
-use crate::host::Program;
+use super::device::{self, ETH0, port};
+use super::shape;
 use crate::lab::{BRIDGE, Lab};
-use crate::machine::{Machine, PREFIX};
-use crate::member::Member;
+use crate::members::{Machine, Member, PREFIX, Program, disk};
 use crate::namespace::{self, Namespace};
-use crate::rate::Link;
-use crate::{Error, Result, disk, shape};
+use crate::parameters::Link;
+use crate::{Error, Result};
 
 /// Creates the bridge in a namespace of its own.
 pub(crate) fn add_bridge(lab: &Lab) -> Result<Namespace> {

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use snowmelt_network::netlink::*;
 
-use crate::machine::Machine;
+use crate::members::Machine;
 
 /// The bridge's index in its namespace; the hosts' ports have the indexes above it.
 const BRIDGE: u32 = 1000;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::machine::Machine;
+use super::machine::Machine;
 use crate::{Result, folder};
 
 /// A fault of a host or a service.

@@ -10,9 +10,8 @@ use snowmelt_kernel::bpf::Register::{R0, R1, R2, R3, R4, R5, R6, R10};
 use snowmelt_kernel::bpf::{Assembler, Helper, Hook, Label, Program, Size};
 use snowmelt_network::netlink::*;
 
-use crate::device::port;
-use crate::host::PORT;
-use crate::machine::Machine;
+use crate::members::{Machine, PORT};
+use crate::network::port;
 use crate::{Error, Result};
 
 const IPV4: u16 = 0x0800;

@@ -17,10 +17,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::machine::Machine;
 use crate::folder::{self, Folder};
-use crate::kind::Kind;
-use crate::machine::Machine;
-use crate::plan::{MAX_HOSTS, ServicePlan};
+use crate::parameters::{Kind, MAX_HOSTS, ServicePlan};
 use crate::{Error, Result};
 
 pub(crate) use registry::Registry;

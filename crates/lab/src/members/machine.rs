@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use crate::folder::Folder;
-use crate::rate::Link;
+use crate::parameters::Link;
 
 /// The network of the machines (RFC 5737), which is not used by real hosts.
 const NETWORK: [u8; 3] = [192, 0, 2];
