@@ -9,28 +9,27 @@
 //! future that runs the query, or with the session that control has opened for it, whichever way
 //! that ends. A task holds the room of all its sandboxes or of none. Each request of another host
 //! has shown the token of the cluster.
+//!
+//! Rooms and files use those above them in this table only:
+//!
+//! | room or file | owns |
+//! |---|---|
+//! | `peers` | hosts beside this one, and what hosts say and send to each other |
+//! | `relayed` | the connection of an instance, carried in frames of another connection |
+//! | `host` | a host of tasks, and the stores on its disk |
+//! | `runner` | the tasks of one query in sandboxes, and the room that they hold |
+//! | `remote` | tasks and leases on other hosts |
+//! | `drive` | the platform's side of a query's driver |
+//! | `agent` | the parts of jobs that run on this host |
 
 pub mod agent;
-mod bound;
 mod drive;
-mod footers;
-mod gang_room;
-mod limits;
-mod nameless;
+mod host;
 pub mod peers;
-mod query_room;
-mod read_rules;
 pub mod relayed;
 pub mod remote;
 mod runner;
-mod runner_errors;
-mod stored_code;
-mod task_host;
-mod task_room;
-mod times;
 
-pub use bound::{UdfBinding, UdfImage, UdfSource};
 pub use drive::{Driver, DriverReporter, Frames, clean, definition};
-pub use limits::WorkerLimits;
-pub use runner::QueryRunner;
-pub use task_host::TaskHost;
+pub use host::TaskHost;
+pub use runner::{QueryRunner, UdfBinding, UdfImage, UdfSource, WorkerLimits};

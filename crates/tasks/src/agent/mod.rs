@@ -30,7 +30,7 @@ use called::Called;
 use functions::Functions;
 use part::Part;
 
-use crate::stored_code::stored_code;
+use crate::host::stored_code;
 
 pub use serve::router;
 

@@ -15,8 +15,8 @@ use snowmelt_types::{Code, Digest, ErrorReport, JobId};
 
 use super::api::{EndsFrom, ReadyWithin};
 use super::{Agent, leases};
+use crate::host::TaskHost;
 use crate::remote;
-use crate::task_host::TaskHost;
 
 /// Returns the routes of the tables in [`super::api`] and [`crate::remote`]. `host` is that of
 /// the agent's node.

@@ -7,9 +7,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::FutureExt;
 use futures::future::BoxFuture;
-use futures::stream::{FuturesUnordered, StreamExt};
-use futures::{FutureExt, stream};
+use futures::stream::{self, FuturesUnordered, StreamExt};
 use snowmelt_types::Report;
 use snowmelt_wire::{
     Answered, Ask, Error as WireError, Failed, Frame, GangAsk, KeptFooter, Kind, MAX_DESCRIPTORS,
@@ -19,8 +19,8 @@ use tokio::net::UnixStream;
 use tokio::task::spawn_blocking;
 
 use super::DriverReporter;
-use super::attempts::Attempts;
-use super::scope::{Scope, refused};
+use super::execution::Attempts;
+use super::permissions::{Scope, refused};
 use crate::runner::QueryRunner;
 
 /// The most bytes of plans of one query.

@@ -6,31 +6,26 @@
 //! the query needs it, and nothing else. Each request is checked here, because the driver has read
 //! untrusted input.
 //!
+//! | member | job |
+//! |---|---|
+//! | `permissions` | the requests that one driver may make |
+//! | `outputs` | the outputs of tasks, and how other tasks read them |
+//! | `hosts` | the hosts of a cluster as one query sees them |
+//! | `execution` | the attempts of tasks, from the request to the end |
+//! | `desk` | answers the requests of one driver |
+//! | `statement` | parses a statement that may define a function |
+//! | `cleanup` | removes objects that a driver could not remove |
+//!
 //! Boundary: no byte of SQL, of a file or of a result is decoded here. Invariant: everything that
 //! a query leased is held by [`Driver::serve`], so dropping that future ends all of it.
 
-mod allowance;
-mod attempts;
-mod clean;
-mod cluster;
-mod copies;
-mod copy_tree;
-mod define;
+mod cleanup;
 mod desk;
-mod gangs;
-mod inputs;
-mod locations;
-mod loss;
-mod opening;
-mod placement;
-mod places;
-mod placing;
-mod quoted;
-mod scope;
-mod sent_files;
-mod slots;
-mod starts;
-mod turns;
+mod execution;
+mod hosts;
+mod outputs;
+mod permissions;
+mod statement;
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -44,17 +39,13 @@ use snowmelt_types::{ByteSize, Code, CpuMillis, End, ErrorReport, micros};
 use snowmelt_wire::{Drive, Error as WireError, Frame, FrameStream, Kind};
 use tokio::net::UnixStream;
 
-use allowance::Allowance;
-pub use clean::clean;
-pub use define::definition;
+pub use cleanup::clean;
 use desk::Desk;
-use locations::Locations;
-use scope::Scope;
+use permissions::{Allowance, Locations, Scope};
+pub use statement::definition;
 
-use crate::footers::FooterScope;
-use crate::runner::{QueryRunner, RESERVABLE_PERCENT};
-use crate::runner_errors::SPAWNER_REPLACED;
-use crate::times::END_REPORT_TIMEOUT;
+use crate::host::FooterScope;
+use crate::runner::{END_REPORT_TIMEOUT, QueryRunner, RESERVABLE_PERCENT, SPAWNER_REPLACED};
 
 /// The least memory of a driver, which merges the results of all workers.
 const LEAST_MEMORY: ByteSize = ByteSize::mib(1536);

@@ -251,8 +251,8 @@ mod tests {
 
     use futures::FutureExt;
 
-    use super::super::copies::Source;
     use super::*;
+    use crate::peers::copies::Source;
 
     fn file(content: &str) -> File {
         let mut file = tempfile::tempfile().unwrap();

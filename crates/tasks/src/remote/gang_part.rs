@@ -12,9 +12,7 @@ use snowmelt_wire::{GangTask, TaskAsk};
 
 use crate::peers::messages::GangPart;
 use crate::peers::stream_ends::{KeptEnds, StreamEnds, StreamStore, Streams};
-use crate::query_room::TaskRoom;
-use crate::runner::QueryRunner;
-use crate::task_room::Needs;
+use crate::runner::{Needs, QueryRunner, TaskRoom};
 
 /// The gangs of one query on a host.
 #[derive(Debug)]

@@ -12,11 +12,11 @@ use snowmelt_rpc::{Token, upgrade};
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::{Failed, FileGrant, Grants, HostOutputs};
 
+use crate::host::TaskHost;
 use crate::peers::copies::{Copy, Source};
 use crate::peers::messages::{At, Copied, InputAt, OUTPUTS, ReadOutputs};
 use crate::peers::opened::{self, ReadError};
 use crate::peers::outputs::Outputs;
-use crate::task_host::TaskHost;
 
 /// Returns the error for outputs that their host does not have any more.
 pub(crate) fn gone(tasks: Vec<u32>) -> Failed {

@@ -28,6 +28,7 @@ use super::gang_part::GangParts;
 use super::grants::{Granting, Missing, decline_copies, open_copy};
 use super::streams;
 use super::tasks::Tasks;
+use crate::host::stored_code;
 use crate::peers::messages::{
     At, GangLinks, GangPart, ImagePart, OpenQuery, PartReserved, QueryOpened, STREAMS,
     SessionAnswer, SessionAsk, SessionReply, SessionRequest, StartTask, TaskEnd, TaskPlaced,
@@ -36,7 +37,6 @@ use crate::peers::messages::{
 use crate::peers::outputs::KeptOutputs;
 use crate::peers::relay::{relay, wait_for_readers};
 use crate::runner::{QueryRunner, Started};
-use crate::stored_code::stored_code;
 use crate::{TaskHost, UdfBinding, WorkerLimits};
 
 /// The queries of other hosts' controls that have tasks here. Cheap to clone.

@@ -12,8 +12,8 @@ use tokio::runtime::Handle;
 
 use super::hosted::Hosted;
 use super::{reading, streams};
+use crate::host::TaskHost;
 use crate::peers::messages::{OUTPUTS, SESSION, STREAMS, TASKS};
-use crate::task_host::TaskHost;
 
 #[derive(Clone)]
 struct Routes {

@@ -9,15 +9,14 @@ use snowmelt_types::{ErrorReport, HostName, Tenant, micros};
 use snowmelt_wire::{GangTask, TaskAsk};
 use tokio::sync::Notify;
 
+use super::function_files::SentFiles;
 use super::opening::{Opened, Opening};
-use super::placement::{self, Candidate};
-use super::places::{Input, Place};
-use super::sent_files::SentFiles;
-use crate::bound::{UdfBinding, UdfImage};
+use super::order::{self, Candidate};
+use crate::drive::outputs::{Input, Place};
 use crate::peers::messages::{ImagePart, OpenQuery, UdfPart};
 use crate::peers::{Peer, Peers, TaskPlace};
 use crate::remote::session::{NotOpened, Session};
-use crate::runner::QueryRunner;
+use crate::runner::{QueryRunner, UdfBinding, UdfImage};
 
 /// How long tasks wait for a host that opens its session, if all others run as many tasks as they
 /// have cores. Without packages to install, a session is open after a round trip.
@@ -29,7 +28,7 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The hosts of one query.
 #[derive(Debug)]
-pub(super) struct Cluster {
+pub(in crate::drive) struct Cluster {
     // `None` if the query runs on this host alone.
     peers: Option<Arc<dyn Peers>>,
     here: Arc<AtomicU32>,
@@ -61,7 +60,7 @@ struct HostState {
 
 /// A host that a task may run on.
 #[derive(Clone, Debug)]
-pub(super) enum Choice {
+pub(in crate::drive) enum Choice {
     /// Control's own host, on which the query's driver runs.
     Here,
     /// Another host of the cluster.
@@ -70,7 +69,7 @@ pub(super) enum Choice {
 
 /// A count of a task on its host, which ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct Counted {
+pub(in crate::drive) struct Counted {
     running: Arc<AtomicU32>,
     // None in room that the query keeps, and where each host decides alone.
     place: Option<Box<dyn TaskPlace>>,
@@ -166,7 +165,7 @@ impl Cluster {
                 .map(Choice::There),
         );
         let candidates: Vec<_> = choices.iter().map(|it| self.candidate(it, inputs)).collect();
-        let best = placement::order(&candidates).into_iter();
+        let best = order::order(&candidates).into_iter();
         best.map(|place| (candidates[place].round(), choices[place].clone())).collect()
     }
 
@@ -350,7 +349,7 @@ fn image_part(UdfImage { name, tree, .. }: UdfImage) -> ImagePart {
 }
 
 /// Returns the first UDF of a task that a host cannot run, and the reason.
-pub(super) fn refused_udf<'s>(
+pub(in crate::drive) fn refused_udf<'s>(
     session: &'s Session,
     ask: &TaskAsk,
 ) -> Option<(String, &'s ErrorReport)> {

@@ -44,7 +44,7 @@ struct Member<H> {
 
 /// The place of a host in a tree.
 #[derive(Debug)]
-pub(super) struct Spot<H> {
+pub(in crate::drive) struct Spot<H> {
     /// The number of the host's copy.
     pub number: u64,
     /// The host that this host copies from, and the number of that host's copy; `None` is the root.

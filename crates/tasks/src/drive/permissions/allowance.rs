@@ -24,7 +24,7 @@ const FOOTER_REQUESTS: usize = 4096;
 
 /// The requests that one driver has made, and may make.
 #[derive(Debug)]
-pub(super) struct Allowance {
+pub(in crate::drive) struct Allowance {
     workers: usize,
     attempts: u32,
     /// Locations that may still be listed.
@@ -55,7 +55,7 @@ pub(super) struct Allowance {
 type Refusal = &'static str;
 
 impl Allowance {
-    pub(super) fn of(drive: &Drive, locations: &Locations) -> Self {
+    pub(in crate::drive) fn of(drive: &Drive, locations: &Locations) -> Self {
         Self {
             workers: drive.workers.max(1) as usize,
             attempts: drive.retries.saturating_add(1).saturating_add(MAX_FURTHER_ATTEMPTS),
@@ -73,14 +73,14 @@ impl Allowance {
     }
 
     /// Counts a location that is to be listed.
-    pub(super) fn list(&mut self) -> Result<(), Refusal> {
+    pub(in crate::drive) fn list(&mut self) -> Result<(), Refusal> {
         let left = self.lists.checked_sub(1);
         self.lists = left.ok_or("it listed more locations than the query names")?;
         Ok(())
     }
 
     /// Notes files that were listed, so that each may be opened once.
-    pub(super) fn listed(&mut self, files: &[LocalFile]) {
+    pub(in crate::drive) fn listed(&mut self, files: &[LocalFile]) {
         for file in files {
             self.opens += 1;
             let versions = self.listed.entry(file.path.clone()).or_default();
@@ -91,20 +91,20 @@ impl Allowance {
     }
 
     /// Counts files that are to be opened for the driver.
-    pub(super) fn open(&mut self, files: usize) -> Result<(), Refusal> {
+    pub(in crate::drive) fn open(&mut self, files: usize) -> Result<(), Refusal> {
         let left = self.opens.checked_sub(files);
         self.opens = left.ok_or("it opened files more often than the query needs them")?;
         Ok(())
     }
 
     /// Returns whether a file was listed, so that it may be opened.
-    pub(super) fn is_listed(&self, path: &str) -> bool {
+    pub(in crate::drive) fn is_listed(&self, path: &str) -> bool {
         self.listed.contains_key(path)
     }
 
     /// Checks that a task may read this version of a file. Only versions that the platform has
     /// found count, whatever the driver says.
-    pub(super) fn grant(&self, file: &FileGrant) -> Result<(), Refusal> {
+    pub(in crate::drive) fn grant(&self, file: &FileGrant) -> Result<(), Refusal> {
         match self.listed.get(&file.path) {
             Some(versions) if versions.contains(&file.version) => Ok(()),
             Some(_) => Err("it asked for a version of a file that was not found"),
@@ -113,13 +113,13 @@ impl Allowance {
     }
 
     /// Counts a plan that has arrived. False if the driver has sent too many.
-    pub(super) fn plan(&mut self) -> bool {
+    pub(in crate::drive) fn plan(&mut self) -> bool {
         self.plans += 1;
         self.plans <= MAX_PLANS
     }
 
     /// Counts a request to read footers of earlier queries.
-    pub(super) fn recall(&mut self, footers: usize) -> Result<(), Refusal> {
+    pub(in crate::drive) fn recall(&mut self, footers: usize) -> Result<(), Refusal> {
         if footers > MAX_FOOTERS {
             return Err("it asked for too many footers at once");
         }
@@ -130,21 +130,21 @@ impl Allowance {
 
     /// Counts a request to keep footers. False if it has too many footers, or the driver made too
     /// many requests.
-    pub(super) fn keep(&mut self, footers: usize) -> bool {
+    pub(in crate::drive) fn keep(&mut self, footers: usize) -> bool {
         let may = footers <= MAX_FOOTERS && self.keeps > 0;
         self.keeps = self.keeps.saturating_sub(1);
         may
     }
 
     /// Counts a gang for which room is to be reserved.
-    pub(super) fn reserve(&mut self) -> Result<(), Refusal> {
+    pub(in crate::drive) fn reserve(&mut self) -> Result<(), Refusal> {
         let left = self.gangs.checked_sub(1);
         self.gangs = left.ok_or("it asked for more gangs than the query has stages")?;
         Ok(())
     }
 
     /// Counts an attempt of a task that is to be started; its plan has arrived.
-    pub(super) fn run(&mut self, ask: &TaskAsk) -> Result<(), Refusal> {
+    pub(in crate::drive) fn run(&mut self, ask: &TaskAsk) -> Result<(), Refusal> {
         let udfs: BTreeSet<&String> = ask.udfs.iter().collect();
         if udfs.len() < ask.udfs.len() {
             return Err("it asked for several instances of a function for one task");
@@ -169,7 +169,7 @@ impl Allowance {
 
     /// Filters the functions whose instances the tasks will need: returns those that may be
     /// requested in advance.
-    pub(super) fn expect(&mut self, udfs: Vec<String>) -> Vec<String> {
+    pub(in crate::drive) fn expect(&mut self, udfs: Vec<String>) -> Vec<String> {
         let most = self.workers.saturating_mul(AHEAD);
         let is_allowed = |name: &String| match self.functions.get_mut(name) {
             Some((expected, _)) if *expected < most => {
@@ -182,7 +182,7 @@ impl Allowance {
     }
 
     /// Counts the one instance of a function with which the driver itself may be connected.
-    pub(super) fn connect(&mut self, udf: &str) -> Result<(), Refusal> {
+    pub(in crate::drive) fn connect(&mut self, udf: &str) -> Result<(), Refusal> {
         match self.functions.get_mut(udf) {
             Some((_, connected @ false)) => {
                 *connected = true;

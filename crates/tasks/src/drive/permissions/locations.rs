@@ -6,11 +6,11 @@
 
 use snowmelt_wire::Drive;
 
-use super::quoted;
+use super::quotations;
 
 /// The locations that a query can name.
 #[derive(Debug)]
-pub(super) struct Locations {
+pub(in crate::drive) struct Locations {
     sql: String,
     /// Quoted texts in the SQL that can be locations; `None` where any quoted text may be one.
     quoted: Option<Vec<String>>,
@@ -27,7 +27,7 @@ const BUCKETS: [&str; 2] = ["s3://", "s3a://"];
 const SERVERS: [&str; 2] = ["https://", "http://"];
 
 impl Locations {
-    pub(super) fn of(drive: &Drive) -> Self {
+    pub(in crate::drive) fn of(drive: &Drive) -> Self {
         let named = Self::new(&drive.sql, drive.tables.values().cloned().collect());
         let http = !drive.http_sources.is_empty();
         Self { exchange: drive.exchange.by_objects(), http, ..named }
@@ -36,7 +36,7 @@ impl Locations {
     fn new(sql: &str, tables: Vec<String>) -> Self {
         Self {
             sql: sql.to_owned(),
-            quoted: quoted::tables(sql),
+            quoted: quotations::tables(sql),
             tables,
             exchange: false,
             http: false,
@@ -44,7 +44,7 @@ impl Locations {
     }
 
     /// Returns whether the query names this local location, with or without `file://`.
-    pub(super) fn name(&self, location: &str) -> bool {
+    pub(in crate::drive) fn name(&self, location: &str) -> bool {
         let is = |named: &String| named.strip_prefix("file://").unwrap_or(named) == location;
         let in_sql = || match &self.quoted {
             Some(quoted) => quoted.iter().any(is),
@@ -57,7 +57,7 @@ impl Locations {
 
     /// Returns whether the query can name a bucket, as a table or for its exchange, or a file on an
     /// HTTP server where the operator lists any: only then its driver and workers have a network.
-    pub(super) fn need_network(&self) -> bool {
+    pub(in crate::drive) fn need_network(&self) -> bool {
         let servers = SERVERS.iter().filter(|_| self.http);
         let schemes: Vec<&str> = BUCKETS.iter().chain(servers).copied().collect();
         let is = |named: &String| schemes.iter().any(|scheme| named.starts_with(scheme));
@@ -69,7 +69,7 @@ impl Locations {
     }
 
     /// Returns the most locations that the query can name.
-    pub(super) fn most(&self) -> usize {
+    pub(in crate::drive) fn most(&self) -> usize {
         let marks = || self.sql.matches(['\'', '"', '`']).count();
         self.tables.len() + self.quoted.as_ref().map_or_else(marks, Vec::len)
     }

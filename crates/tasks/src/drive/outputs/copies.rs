@@ -27,7 +27,7 @@ const PASSED_ON: u64 = 1 << 20;
 
 /// The hosts that copy each output of a query, by the attempt that made it.
 #[derive(Debug, Default)]
-pub(super) struct CopyTrees(Mutex<Trees>);
+pub(in crate::drive) struct CopyTrees(Mutex<Trees>);
 
 #[derive(Debug, Default)]
 struct Trees {
@@ -39,7 +39,7 @@ struct Trees {
 /// The places of a host in the trees of a task's inputs, while the host is asked to run the task.
 /// Dropping it gives the places up, unless the host has begun its copies.
 #[derive(Debug)]
-pub(super) struct Asking<'t> {
+pub(in crate::drive) struct Asking<'t> {
     trees: &'t CopyTrees,
     made: Made,
     // Attempt and number of each.
@@ -132,7 +132,7 @@ impl Made {
 
 /// Returns the copies that a task on this host reads of outputs of other hosts, and the task's
 /// other inputs.
-pub(super) async fn here(
+pub(in crate::drive) async fn here(
     runner: &QueryRunner,
     trees: &CopyTrees,
     kept: Option<&Outputs>,

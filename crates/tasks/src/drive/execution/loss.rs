@@ -6,9 +6,8 @@
 use snowmelt_types::{Code, HostName};
 use snowmelt_wire::Failed;
 
-use super::cluster::Cluster;
-use super::inputs::by_host;
-use super::places::{Input, Places};
+use crate::drive::hosts::Cluster;
+use crate::drive::outputs::{Input, Places, by_host};
 use crate::remote::grants::gone;
 
 /// Adds the name of the reading host to an error of S3 about a wrong clock: S3 then refuses one
@@ -76,8 +75,8 @@ mod tests {
     use tokio::io::AsyncWriteExt;
     use tokio::sync::Notify;
 
-    use super::super::opening::Opened;
     use super::*;
+    use crate::drive::hosts::Opened;
     use crate::peers::Peer;
     use crate::peers::messages::{SessionAnswer, SessionAsk, SessionReply, SessionRequest};
     use crate::remote::fake::{FakePeer, FakePeers, heard, open, order, say};

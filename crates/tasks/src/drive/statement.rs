@@ -11,9 +11,7 @@ use snowmelt_wire::{
 use tokio::net::UnixStream;
 
 use super::{LEAST_MEMORY, nonblocking};
-use crate::runner::QueryRunner;
-use crate::runner_errors::SPAWNER_REPLACED;
-use crate::times::{END_REPORT_TIMEOUT, PARSE_TIMEOUT};
+use crate::runner::{END_REPORT_TIMEOUT, PARSE_TIMEOUT, QueryRunner, SPAWNER_REPLACED};
 
 /// Parses a statement in a sandbox without files and without a network, with as many threads as a
 /// driver has.

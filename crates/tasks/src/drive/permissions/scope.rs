@@ -10,11 +10,11 @@ use snowmelt_wire::{Failed, FileGrant};
 
 use super::allowance::Allowance;
 use super::locations::Locations;
-use crate::footers::FooterScope;
+use crate::host::FooterScope;
 
 /// The requests that one driver may make, and has made.
 #[derive(Debug)]
-pub(super) struct Scope {
+pub(in crate::drive) struct Scope {
     /// The folder against which relative locations are read.
     pub folder: PathBuf,
     pub locations: Locations,
@@ -77,7 +77,7 @@ fn secret(path: &str) -> Failed {
 }
 
 /// Returns the error for a request that a correct driver never makes.
-pub(super) fn refused(why: &str) -> Failed {
+pub(in crate::drive) fn refused(why: &str) -> Failed {
     Failed::of(ErrorReport::new(
         Code::PROTOCOL,
         format!("the driver of the query was refused: {why}"),

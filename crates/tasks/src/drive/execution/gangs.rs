@@ -18,17 +18,16 @@ use futures::future::join_all;
 use snowmelt_types::{Code, ErrorReport, HostName};
 use snowmelt_wire::{Failed, GangAsk, MAX_STREAMS, TaskAsk};
 
-use super::cluster::Counted;
-use super::scope::refused;
 use super::slots::{Host, Slot, Slots, Without};
 use super::starts::Starts;
+use crate::drive::hosts::Counted;
+use crate::drive::permissions::refused;
 use crate::peers::messages::{At, GangPart, NotConnected, PartReserved, STREAMS};
 use crate::peers::stream_ends::Streams;
-use crate::query_room::TaskRoom;
 use crate::remote::gang_part::GangParts;
 use crate::remote::session::Session;
 use crate::remote::streams;
-use crate::runner::QueryRunner;
+use crate::runner::{QueryRunner, TaskRoom};
 
 /// The gangs of one query.
 #[derive(Debug)]

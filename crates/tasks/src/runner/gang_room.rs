@@ -11,9 +11,9 @@ use snowmelt_ledger::{Amount, Use};
 use snowmelt_node::{InstanceLease, MayEnd, WorkerLease};
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::query_room::{Place, TaskRoom};
-use crate::runner::QueryRunner;
-use crate::task_room::Needs;
+use super::query_room::{Place, TaskRoom};
+use super::query_runner::QueryRunner;
+use super::task_room::Needs;
 
 /// The idle sandboxes that a task can use.
 struct Idle {

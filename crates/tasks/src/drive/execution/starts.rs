@@ -8,22 +8,18 @@ use snowmelt_types::{ErrorReport, HostName};
 use snowmelt_wire::{Failed, FileGrant, Grants, TaskAsk};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::DriverReporter;
-use super::cluster::{Cluster, Counted, refused_udf};
-use super::copies::{self, CopyTrees};
-use super::copy_tree::Spot;
-use super::inputs;
 use super::loss::explain;
-use super::places::{Input, Place, Places};
-use super::scope::Scope;
+use crate::drive::DriverReporter;
+use crate::drive::hosts::{Cluster, Counted, refused_udf};
+use crate::drive::outputs::{CopyTrees, Input, Place, Places, Spot, copies, inputs};
+use crate::drive::permissions::Scope;
 use crate::peers::TaskNeeds;
 use crate::peers::messages::{At, Copied, InputAt, ParentCopy, StartTask};
 use crate::peers::outputs::KeptOutputs;
 use crate::peers::stream_ends::Streams;
-use crate::query_room::TaskRoom;
 use crate::remote::session::Session;
 use crate::remote::starting::{NotPlaced, NotStarted, Placed, Relayed, place};
-use crate::runner::{QueryRunner, Started};
+use crate::runner::{QueryRunner, Started, TaskRoom};
 
 /// The context that all starts of a query share.
 pub(super) struct Starts<'q> {

@@ -13,7 +13,7 @@ use crate::remote::session::{NotOpened, Session};
 
 /// The state of a query's session on a host.
 #[derive(Debug)]
-pub(super) enum Opened {
+pub(in crate::drive) enum Opened {
     /// An open session.
     Session(Arc<Session>),
     /// A session that probably opens in a moment.

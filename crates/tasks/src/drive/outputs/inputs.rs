@@ -17,10 +17,10 @@ use crate::remote::grants::gone;
 use crate::remote::session::Session;
 
 /// The inputs of a task on other hosts, by host.
-pub(super) type ByHost = BTreeMap<HostName, (Arc<Session>, Vec<Input>)>;
+pub(in crate::drive) type ByHost = BTreeMap<HostName, (Arc<Session>, Vec<Input>)>;
 
 /// Opens the outputs on this host that a task here reads.
-pub(super) fn here(
+pub(in crate::drive) fn here(
     kept: Option<&Outputs>,
     inputs: &[Input],
 ) -> Result<Vec<(u32, OwnedFd)>, Failed> {
@@ -38,7 +38,7 @@ pub(super) fn here(
 }
 
 /// Opens connections to the outputs on other hosts that a task here reads.
-pub(super) async fn elsewhere(
+pub(in crate::drive) async fn elsewhere(
     query: &str,
     inputs: &[Input],
 ) -> Result<Vec<(HostOutputs, OwnedFd)>, Failed> {
@@ -62,7 +62,10 @@ pub(super) async fn elsewhere(
 
 /// Breaks connections once one of the hosts that have inputs is lost: the connection to a frozen
 /// host does not end by itself.
-pub(super) fn break_with(inputs: &[Input], sockets: Vec<OwnedFd>) -> Option<AbortOnDropHandle<()>> {
+pub(in crate::drive) fn break_with(
+    inputs: &[Input],
+    sockets: Vec<OwnedFd>,
+) -> Option<AbortOnDropHandle<()>> {
     end_with(inputs, move || {
         for socket in &sockets {
             // It may be closed already.
@@ -72,7 +75,7 @@ pub(super) fn break_with(inputs: &[Input], sockets: Vec<OwnedFd>) -> Option<Abor
 }
 
 /// Calls `end` once one of the hosts that have inputs is lost.
-pub(super) fn end_with(
+pub(in crate::drive) fn end_with(
     inputs: &[Input],
     end: impl FnOnce() + Send + 'static,
 ) -> Option<AbortOnDropHandle<()>> {
@@ -87,7 +90,7 @@ pub(super) fn end_with(
 }
 
 /// Returns the output of a future, or `None` if one of the hosts that have inputs is lost before.
-pub(super) async fn unless_lost<T>(
+pub(in crate::drive) async fn unless_lost<T>(
     inputs: &[Input],
     beginning: impl Future<Output = T>,
 ) -> Option<T> {
@@ -109,7 +112,7 @@ async fn lost(inputs: &[Input]) {
 }
 
 /// Groups the inputs on other hosts by host.
-pub(super) fn by_host(inputs: &[Input]) -> ByHost {
+pub(in crate::drive) fn by_host(inputs: &[Input]) -> ByHost {
     let mut hosts = ByHost::new();
     for input in inputs {
         if let Place::There(session) = &input.place {

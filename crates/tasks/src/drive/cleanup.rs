@@ -10,8 +10,7 @@ use snowmelt_wire::{
 use tokio::net::UnixStream;
 
 use super::nonblocking;
-use crate::runner::QueryRunner;
-use crate::times::{CLEANUP_TIMEOUT, END_REPORT_TIMEOUT};
+use crate::runner::{CLEANUP_TIMEOUT, END_REPORT_TIMEOUT, QueryRunner};
 
 /// Removes the objects that a query has left, in a sandbox with a network. Call it when all
 /// sandboxes of the query have ended.

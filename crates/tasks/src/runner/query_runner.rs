@@ -23,13 +23,13 @@ use snowmelt_wire::{
 };
 use tracing::Span;
 
-use crate::bound::{Bound, UdfBinding};
-use crate::limits::WorkerLimits;
+use super::errors::{lost, no_output, not_started, worker_ended};
+use super::limits::WorkerLimits;
+use super::query_room::{Kept, Place, QueryRoom, TaskRoom};
+use super::times::{END_KNOWN_TIMEOUT, END_REPORT_TIMEOUT};
+use super::udf::{Bound, UdfBinding};
+use crate::host::TaskHost;
 use crate::peers::Peers;
-use crate::query_room::{Kept, Place, QueryRoom, TaskRoom};
-use crate::runner_errors::{lost, no_output, not_started, worker_ended};
-use crate::task_host::TaskHost;
-use crate::times::{END_KNOWN_TIMEOUT, END_REPORT_TIMEOUT};
 
 /// The share of a worker's memory limit that its operators may reserve, in percent. The rest is for
 /// buffers that they do not account for, and for the program itself.

@@ -11,9 +11,8 @@ use std::time::Duration;
 use snowmelt_types::HostName;
 use snowmelt_wire::{GangAsk, GangTask};
 
-use super::cluster::{Choice, Cluster, Counted};
-use super::opening::Opened;
 use super::starts::Starts;
+use crate::drive::hosts::{Choice, Cluster, Counted, Opened};
 use crate::peers::messages::{At, GangLinks, GangPart, ReceiversAt};
 use crate::remote::pass_on::buffer_bytes;
 use crate::remote::session::Session;

@@ -1,6 +1,6 @@
 //! The attempts of the tasks of one query: the hosts on which they run, and their outputs.
 //!
-//! A task takes the first room on any host, in the order of `placement`. If there is none, the task
+//! A task takes the first room on any host, in the order of `order`. If there is none, the task
 //! waits until there is room (in the queue of the cluster, where that decides) or until another
 //! task of the query ends. Since the query keeps room for one task on this host, each task runs in
 //! the end.
@@ -18,21 +18,19 @@ use futures::FutureExt;
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::{Failed, GangAsk, SandboxUse, TaskAsk};
 
-use super::DriverReporter;
-use super::cluster::{Choice, Cluster};
-use super::copies::CopyTrees;
 use super::gangs::{Gangs, Taken};
-use super::inputs;
-use super::places::{Place, Places};
-use super::placing::Start;
-use super::scope::{Scope, refused};
+use super::host_choice::Start;
 use super::starts::{Asked, Attempt, Begun, Runs, Starts};
 use super::turns::{Found, Steps, Turns};
+use crate::drive::DriverReporter;
+use crate::drive::hosts::{Choice, Cluster};
+use crate::drive::outputs::{CopyTrees, Place, Places, inputs};
+use crate::drive::permissions::{Scope, refused};
 use crate::remote::session::Session;
 use crate::runner::{QueryRunner, Started};
 
 /// The attempts of one query.
-pub(super) struct Attempts<'q> {
+pub(in crate::drive) struct Attempts<'q> {
     starts: Starts<'q>,
     running: Mutex<HashMap<u64, Attempt>>,
     next: AtomicU64,

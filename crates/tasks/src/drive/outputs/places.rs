@@ -14,13 +14,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use snowmelt_types::HostName;
 use snowmelt_wire::{Failed, TaskAsk};
 
-use super::scope::refused;
+use crate::drive::permissions::refused;
 use crate::remote::grants::gone;
 use crate::remote::session::Session;
 
 /// A host with outputs.
 #[derive(Clone, Debug)]
-pub(super) enum Place {
+pub(in crate::drive) enum Place {
     /// Control's own host, on which the query's driver runs.
     Here,
     /// Another host.
@@ -29,7 +29,7 @@ pub(super) enum Place {
 
 /// An output that a task reads.
 #[derive(Clone, Debug)]
-pub(super) struct Input {
+pub(in crate::drive) struct Input {
     pub task: u32,
     /// The number of the attempt that made the output.
     pub attempt: u64,
@@ -42,7 +42,7 @@ pub(super) struct Input {
 
 /// The outputs of tasks that have ended well.
 #[derive(Debug, Default)]
-pub(super) struct Places {
+pub(in crate::drive) struct Places {
     known: Mutex<Known>,
 }
 

@@ -11,14 +11,13 @@ use futures::FutureExt;
 use snowmelt_types::{HostName, Report};
 use snowmelt_wire::Failed;
 
-use super::cluster::{Choice, Counted};
-use super::opening::Opened;
 use super::starts::{Asked, Begun, NotTaken, Starts};
 use super::turns::{Found, Steps, Waiting};
+use crate::drive::hosts::{Choice, Counted, Opened};
 use crate::peers::{TaskPlace, TaskWish};
-use crate::query_room::TaskRoom;
 use crate::remote::session::Session;
 use crate::remote::starting::Placed;
+use crate::runner::TaskRoom;
 
 /// The reserved room of an attempt on a host.
 pub(super) enum Room {

@@ -29,9 +29,9 @@ use snowmelt_types::{ByteSize, Code, CpuMillis, ErrorReport};
 use snowmelt_wire::TaskAsk;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::bound::UdfBinding;
-use crate::query_room::{Counted, Kept, Place, TaskRoom};
-use crate::runner::QueryRunner;
+use super::query_room::{Counted, Kept, Place, TaskRoom};
+use super::query_runner::QueryRunner;
+use super::udf::UdfBinding;
 
 /// The most tasks of a query that wait for room; each costs the server its request.
 const MAX_WAITING: usize = 65_536;

@@ -7,11 +7,11 @@ use std::sync::{Arc, OnceLock};
 use snowmelt_node::Node;
 use snowmelt_wire::HttpSource;
 
-use crate::footers::FooterStore;
-use crate::nameless::nameless;
+use super::footers::FooterStore;
+use super::read_rules::ReadRules;
+use super::unnamed_file::nameless;
 use crate::peers::outputs::OutputStore;
 use crate::peers::stream_ends::StreamStore;
-use crate::read_rules::ReadRules;
 
 /// A node on which tasks of queries run. Cheap to clone. There is one host for each node, whose
 /// clones share what queries keep on it.
