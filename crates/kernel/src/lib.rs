@@ -1,27 +1,32 @@
 //! Safe wrappers of the system calls that Snowmelt needs and `std` and `rustix` lack: one file
 //! per family. This is the only crate with unsafe code.
 //!
+//! | room or file | owns |
+//! |---|---|
+//! | `processes` | how processes begin, what they inherit, how they end |
+//! | `confinement` | restrictions of a process: Landlock, filters of system calls |
+//! | `descriptors` | descriptors, packets with descriptors, sockets |
+//! | `files` | room on a disk, locks, files as memory |
+//! | `memory` | memory of this process |
+//! | `mount` | mounts |
+//! | `bpf` | BPF programs |
+//! | `layout` | structures that C code shares |
+//!
 //! Invariant: each wrapper takes and returns safe types, does one thing, and reports the kernel's
 //! own error; the caller explains a failed step to the user.
 
 #![allow(unsafe_code)]
 
 pub mod bpf;
-pub mod clone;
-pub mod disk;
-pub mod execute;
-pub mod fds;
-pub mod keyring;
-pub mod landlock;
+mod confinement;
+mod descriptors;
+mod files;
 pub mod layout;
-pub mod lock;
-pub mod mapping;
 pub mod memory;
 pub mod mount;
-pub mod namespace;
-pub mod notify;
-pub mod packet;
-pub mod process;
-pub mod seccomp;
-pub mod socket;
-pub mod vfork;
+mod processes;
+
+pub use confinement::{landlock, notify, seccomp};
+pub use descriptors::{fds, packet, socket};
+pub use files::{disk, lock, mapping};
+pub use processes::{clone, execute, keyring, namespace, process, vfork};

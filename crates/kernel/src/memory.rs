@@ -166,7 +166,7 @@ mod tests {
         let before = anonymous().unwrap();
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         let length = file.metadata().unwrap().len();
-        let mapped = crate::mapping::Mapping::of(&file, 0..length).unwrap();
+        let mapped = crate::files::mapping::Mapping::of(&file, 0..length).unwrap();
         let sum: u64 = mapped.as_ref().iter().step_by(4096).map(|byte| u64::from(*byte)).sum();
         assert!(sum > 0);
         let mapped = anonymous().unwrap();

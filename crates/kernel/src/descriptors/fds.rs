@@ -6,7 +6,7 @@ use std::thread;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::packet;
+use super::packet;
 
 /// Makes the next successful exec close every descriptor from `first` on.
 pub fn close_on_exec_from(first: u32) -> io::Result<()> {

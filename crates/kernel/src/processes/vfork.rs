@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
-use crate::clone::{CLONE_INTO_CGROUP, CloneArguments, Cloned, check_single_thread};
+use super::clone::{CLONE_INTO_CGROUP, CloneArguments, Cloned, check_single_thread};
 
 /// Memory for the stack of a child, reused by one child after another.
 #[derive(Debug)]
@@ -167,7 +167,7 @@ unsafe fn clone3(arguments: *const CloneArguments, work: *mut c_void) -> isize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::execute::Program;
+    use crate::processes::execute::Program;
     use rustix::process::{WaitId, WaitIdOptions, waitid};
     use std::os::fd::AsFd;
 

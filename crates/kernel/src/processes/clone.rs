@@ -1,4 +1,4 @@
-//! Creating a process in new namespaces by copying this one. [`crate::vfork`] is faster.
+//! Creating a process in new namespaces by copying this one. [`super::vfork`] is faster.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};

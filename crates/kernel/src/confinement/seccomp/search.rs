@@ -81,7 +81,7 @@ fn tree(ranges: &[Range]) -> Vec<sock_filter> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::seccomp::JUMP;
+    use crate::confinement::seccomp::JUMP;
 
     /// Runs the tree as the kernel would; true for "allow".
     fn allows(program: &[sock_filter], number: u32) -> bool {

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use seccompiler::sock_filter;
 
-use crate::seccomp::Program;
+use super::seccomp::Program;
 
 const ARCHITECTURE: u32 = if cfg!(target_arch = "x86_64") { 0xc000_003e } else { 0xc000_00b7 };
 /// The least call number of the x32 interface, which has no architecture of its own.

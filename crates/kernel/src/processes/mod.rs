@@ -1,0 +1,17 @@
+//! Processes: how they begin, what they inherit, and how they end.
+//!
+//! | part | file |
+//! |---|---|
+//! | a new process that borrows the memory of this one | `vfork` |
+//! | a new process in new namespaces, by a copy of this one | `clone` |
+//! | a program that is executed without allocations | `execute` |
+//! | namespaces of the calling process | `namespace` |
+//! | keyrings that a process inherits | `keyring` |
+//! | signals, priority, privileges and the end of a process | `process` |
+
+pub mod clone;
+pub mod execute;
+pub mod keyring;
+pub mod namespace;
+pub mod process;
+pub mod vfork;
