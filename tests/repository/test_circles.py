@@ -11,16 +11,11 @@ root of the crate (`lib.rs`, `main.rs`) imports does not count.
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 Module = tuple[str, ...]
 Graph = dict[Module, set[Module]]
-
-# Circles of today, with the reason of each. A circle may become smaller, not larger.
-ALLOWED: dict[str, dict[str, str]] = {
-}
 
 TEST_MODULE = re.compile(
     r"^#\[cfg\(test\)\]\n(?:#\[.*\]\n)*(?:pub(?:\([^)]*\))? )?mod (\w+);", re.MULTILINE
@@ -153,19 +148,10 @@ def circles(graph: Graph) -> list[set[str]]:
     return sorted(({"/".join(one) or "lib" for one in group} for group in groups), key=sorted)
 
 
-def _new_circles(checkout: Path, crate: str) -> list[set[str]]:
-    allowed = [set(group.split()) for group in ALLOWED.get(crate, {})]
-    found = circles(imports(checkout / "crates" / crate / "src"))
-    return [group for group in found if not any(group <= one for one in allowed)]
-
-
-def test_files_do_not_import_each_other_in_a_circle(
-    workspace: dict[str, Any], checkout: Path
-) -> None:
-    crates = [path.parent.name for path in sorted(checkout.glob("crates/*/Cargo.toml"))]
-    assert set(ALLOWED) <= set(crates)
-    new = {crate: found for crate in crates if (found := _new_circles(checkout, crate))}
-    assert not new, "move what they share to a file below them"
+def test_files_do_not_import_each_other_in_a_circle(checkout: Path) -> None:
+    crates = [path.parent for path in sorted(checkout.glob("crates/*/Cargo.toml"))]
+    found = {crate.name: group for crate in crates if (group := circles(imports(crate / "src")))}
+    assert not found, "move what they share to a file below them"
 
 
 def test_rooms_do_not_import_each_other_in_a_circle(checkout: Path) -> None:
