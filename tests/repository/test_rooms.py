@@ -1,7 +1,7 @@
 """A room of sources has few entries, so that one look at it shows what it owns.
 
-A room is a folder of a crate's sources. Files and folders with sources count; its `mod.rs` and files
-of tests do not.
+A room is a folder of a crate's sources. Files and folders with sources count; its `mod.rs` and
+files of tests do not.
 """
 
 import re
