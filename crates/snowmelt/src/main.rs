@@ -1,71 +1,58 @@
 //! The command line: it parses the arguments, finds or starts a platform, and prints the results.
-//! It composes the other crates and holds no logic of its own.
+//! It composes the other crates and holds no logic of its own. Rooms use those above them in this
+//! table only:
+//!
+//! | room | owns |
+//! |---|---|
+//! | `env` | environment variables |
+//! | `args` | the grammar of the command line |
+//! | `terminal` | messages, progress, signals; text that is safe to show |
+//! | `config` | the effective settings, and the origin of each |
+//! | `input` | what the user names: files, stdin, events, secrets |
+//! | `output` | results and lists in the format that the user chose |
+//! | `platform` | the platform that a command uses |
+//! | `server` | `up`, `down` and `status`, and processes of the own binary |
+//! | `query` | `sql` |
+//! | `functions` | `fn`, `udf`, `burst` and `run` |
+//! | `image` | `image` |
+//! | `cluster` | `node`, `hosts`, `tree`, `net`, `token` and `lab` |
+//! | `maintenance` | `backup`, `du`, `prune`, `doctor` and `top` |
+//! | `simulate` | `simulate` |
+//! | `manual` | completions and manual pages |
 //!
 //! Invariant: data goes to stdout, everything else to stderr, and the exit code says which kind of
 //! failure occurred ([`snowmelt_types::ExitClass`]).
 
-mod answer;
 mod args;
-mod backup;
-mod burst;
 mod cluster;
-mod cluster_settings;
-mod code_files;
 mod config;
-mod csv_options;
-mod deploy;
-mod doctor;
-mod du;
 mod env;
-mod environment;
-mod failure;
-mod follow;
 mod functions;
 mod image;
 mod input;
-mod internal;
-mod keys;
-mod lab;
-mod list;
-mod logs;
+mod maintenance;
 mod manual;
-mod net;
 mod output;
-mod pack;
-mod parameters;
 mod platform;
-mod printer;
-mod profile;
-mod program;
-mod progress;
-mod prune;
-mod python_code;
-mod run;
-mod secrets;
+mod query;
 mod server;
-mod shell_code;
-mod signals;
 mod simulate;
-mod spans;
-mod sql;
-mod template;
-mod text;
-mod token;
-mod top;
-mod udf_files;
-mod udfs;
-mod usage;
+mod terminal;
 
 use std::process::ExitCode;
 
-use crate::args::{Cli, Command, ConfigCommand, ProgressMode, TokenCommand};
+use crate::args::{Cli, Command, ConfigCommand, ProgressMode, TokenCommand, usage};
+use crate::cluster::{hosts, lab, networks, node, tokens, trees};
 use crate::config::Config;
-use crate::failure::Outcome;
-use crate::printer::Printer;
+use crate::functions::{burst, run, udfs};
+use crate::maintenance::{backup, disk_use, doctor, pruning, top};
+use crate::query::sql;
+use crate::server::{processes, spans};
+use crate::terminal::{Outcome, Printer, printer};
 
 fn main() -> ExitCode {
     let typed: Vec<_> = std::env::args_os().collect();
-    if let Some(exit) = internal::run(&typed) {
+    if let Some(exit) = processes::run(&typed) {
         return exit;
     }
     // Until the configuration is read, only the option and the variable choose the form of errors.
@@ -86,10 +73,10 @@ fn main() -> ExitCode {
 fn command(cli: &Cli, config: &Config, printer: Printer) -> Outcome {
     match &cli.command {
         // `up` without a terminal starts another process, which logs and exports.
-        Command::Up(args) if args.foreground => internal::log("info", spans::settings(config)?),
-        Command::Node(_) => internal::log("info", spans::settings(config)?),
-        Command::Up(_) | Command::Serve(_) => internal::log("info", None),
-        _ => internal::log("off", None),
+        Command::Up(args) if args.foreground => processes::log("info", spans::settings(config)?),
+        Command::Node(_) => processes::log("info", spans::settings(config)?),
+        Command::Up(_) | Command::Serve(_) => processes::log("info", None),
+        _ => processes::log("off", None),
     }
     match &cli.command {
         Command::Sql(args) => sql::run(args, config, printer),
@@ -100,16 +87,16 @@ fn command(cli: &Cli, config: &Config, printer: Printer) -> Outcome {
         Command::Up(args) => server::up(args, config, printer),
         Command::Down(args) => server::down(args, config, printer),
         Command::Backup(args) => backup::run(args, config, printer),
-        Command::Du(args) => du::run(args, config, printer),
-        Command::Prune(args) => prune::run(args, config, printer),
+        Command::Du(args) => disk_use::run(args, config, printer),
+        Command::Prune(args) => pruning::run(args, config, printer),
         Command::Status(args) => server::status(args, config, printer),
         Command::Top(args) => top::run(args, config, printer),
-        Command::Node(args) => cluster::node(args, config, printer),
-        Command::Token(TokenCommand::New(args)) => token::new(args, config, printer),
-        Command::Hosts(args) => cluster::hosts(args, config, printer),
-        Command::Tree(args) => cluster::tree(args, config, printer),
+        Command::Node(args) => node::run(args, config, printer),
+        Command::Token(TokenCommand::New(args)) => tokens::new(args, config, printer),
+        Command::Hosts(args) => hosts::run(args, config, printer),
+        Command::Tree(args) => trees::run(args, config, printer),
         Command::Burst(command) => burst::manage(command, config, printer),
-        Command::Net(command) => net::run(command, config, printer),
+        Command::Net(command) => networks::run(command, config, printer),
         Command::Lab(command) => lab::run(command, config, printer),
         Command::Simulate(args) => simulate::run(args, config, printer),
         Command::Doctor(args) => doctor::run(args, config, printer),

@@ -8,8 +8,7 @@ use clap_complete::Shell;
 use snowmelt_types::{Code, ErrorReport};
 
 use crate::args::Cli;
-use crate::failure::Outcome;
-use crate::{printer, text};
+use crate::terminal::{Outcome, printer, text};
 
 /// Prints the completions of a shell.
 ///

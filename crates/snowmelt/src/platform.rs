@@ -17,12 +17,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::args::PlatformArgs;
-use crate::config::Config;
-use crate::failure::Failure;
-use crate::printer::Printer;
-use crate::progress::Progress;
-use crate::signals::Signals;
-use crate::{cluster_settings, text, token};
+use crate::config::{Config, cluster, remote};
+use crate::terminal::{Failure, Printer, Progress, Signals, text};
 
 /// The file name of the program that runs queries.
 const QUERY_PROGRAM: &str = "snowmelt-query";
@@ -84,15 +80,15 @@ pub fn embedded_settings(config: &Config) -> Result<Settings, ErrorReport> {
 
 /// Settings of a node process, which serves no socket.
 pub fn node_settings(config: &Config) -> Result<Settings, ErrorReport> {
-    let name = cluster_settings::name(config)?;
+    let name = cluster::name(config)?;
     let networks_dir = Some(config.state.value.join("networks").join(name.as_str()));
     Ok(Settings { networks_dir, ..settings(config, None)? })
 }
 
 /// Settings of the server that commands find.
 pub fn server_settings(config: &Config) -> Result<Settings, ErrorReport> {
-    let cluster = cluster_settings::of_server(config)?;
-    let remote = token::of_server(config)?;
+    let cluster = cluster::of_server(config)?;
+    let remote = remote::of_server(config)?;
     let networks_dir = Some(config.state.value.join("networks"));
     let socket = Some(config.socket.value.clone());
     Ok(Settings { cluster, remote, networks_dir, ..settings(config, socket)? })

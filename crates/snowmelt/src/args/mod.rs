@@ -1,21 +1,29 @@
 //! The grammar of the command line: commands, options and their help.
 //!
+//! | member | job |
+//! |---|---|
+//! | `usage` | parses the command line; errors of the parser as reports |
+//! | `functions` | grammar of the commands about functions of users |
+//! | `sql` | grammar of `snowmelt sql` |
+//! | `image` | grammar of `snowmelt image` |
+//! | `server` | grammar of the commands about a server and its state |
+//! | `cluster`, `net`, `token` | grammar of the commands about hosts, networks of jobs, tokens |
+//! | `lab`, `simulate` | grammar of emulated and of simulated clusters |
+//! | `values` | values that several commands parse |
+//!
 //! Boundary: this folder only parses. An option that also has a variable or a key in the
 //! configuration file is optional here, and [`crate::config`] decides which value applies.
 
-mod burst;
 mod cluster;
-mod environment;
-mod function;
+mod functions;
 mod image;
 mod lab;
 mod net;
-mod run;
 mod server;
 mod simulate;
 mod sql;
 mod token;
-mod udf;
+pub mod usage;
 mod values;
 
 use std::path::PathBuf;
@@ -24,12 +32,12 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 use snowmelt_types::Tenant;
 
-pub use burst::{BurstArgs, BurstCommand, BurstLsArgs};
 pub use cluster::{HostArgs, HostsArgs, HostsCommand, MemberArgs, NodeArgs, TreeArgs, rate};
-pub use environment::EnvironmentArgs;
-pub use function::{
-    CallArgs, DeployArgs, FunctionCommand, ListArgs, LogArgs, LogFormat, NewArgs, PackArgs,
-    RemoveArgs, ResultArgs, RuntimeName, ShowFunctionArgs,
+pub use functions::{
+    AddUdfArgs, BurstArgs, BurstCommand, BurstLsArgs, CallArgs, DeployArgs, EnvironmentArgs,
+    FunctionCommand, ListArgs, LogArgs, LogFormat, NewArgs, PackArgs, RemoveArgs, RemoveUdfArgs,
+    ResultArgs, RunArgs, RuntimeName, ShowFunctionArgs, ShowUdfArgs, TestUdfArgs, UdfCommand,
+    UdfLogArgs,
 };
 pub use image::{
     Content, ImageArgs, ImageBuildArgs, ImageCommand, ImageConvertArgs, ImageDiffArgs,
@@ -40,7 +48,6 @@ pub use lab::{
     LabAddArgs, LabCommand, LabExecArgs, LabLsArgs, LabPoolCommand, LabRunArgs, LabUpArgs,
 };
 pub use net::{NetCommand, NetLsArgs, NetShowArgs, NetTraceArgs};
-pub use run::RunArgs;
 pub use server::{
     BackupArgs, ConfigCommand, DoctorArgs, DownArgs, DuArgs, PruneArgs, ServeArgs, StatusArgs,
     TopArgs, UpArgs,
@@ -48,7 +55,6 @@ pub use server::{
 pub use simulate::{Application, KillSpec, RepairWay, SimulateArgs, TraceArgs, Way};
 pub use sql::SqlArgs;
 pub use token::{NewTokenArgs, TlsArgs, TokenCommand};
-pub use udf::{AddUdfArgs, RemoveUdfArgs, ShowUdfArgs, TestUdfArgs, UdfCommand, UdfLogArgs};
 
 const ABOUT: &str = "Serverless analytics on your own machines: SQL and Python over Parquet, run as \
                      a burst of functions in lean containers.";
@@ -111,13 +117,13 @@ pub enum Command {
     /// Call a function in a file once, without deploying it
     Run(Box<RunArgs>),
     /// Deploy, call and manage functions
-    #[command(name = "fn", subcommand, after_help = function::EXAMPLES)]
+    #[command(name = "fn", subcommand, after_help = functions::FUNCTION_EXAMPLES)]
     Function(FunctionCommand),
     /// Register functions that SQL and other engines call by name
-    #[command(subcommand, after_help = udf::EXAMPLES)]
+    #[command(subcommand, after_help = functions::UDF_EXAMPLES)]
     Udf(UdfCommand),
     /// List, wait for and cancel bursts
-    #[command(subcommand, after_help = burst::EXAMPLES)]
+    #[command(subcommand, after_help = functions::BURST_EXAMPLES)]
     Burst(BurstCommand),
     /// Build and manage block images
     #[command(after_help = image::EXAMPLES)]

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use snowmelt_types::{Code, ErrorReport};
 
 use super::file::{Entry, File};
-use crate::{env, text};
+use crate::env;
+use crate::terminal::text;
 
 /// The settings in the files.
 #[derive(Debug)]

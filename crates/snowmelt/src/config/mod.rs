@@ -3,13 +3,25 @@
 //! Invariant: an option overrides its variable, which overrides the user's file, which overrides
 //! the machine's file, which overrides the default; the default of every key is defined only in
 //! [`KEYS`].
+//!
+//! | member | job |
+//! |---|---|
+//! | here | all settings, and the order of their sources |
+//! | `keys` | the keys, with the variable and the default of each |
+//! | `file`, `files` | one configuration file, and all of them |
+//! | `parsers` | values of settings from text |
+//! | `exchange`, `pool`, `tls` | groups of settings: rows between stages, the pool of hosts, TLS |
+//! | `cluster`, `remote` | files of settings: the token of a cluster, certificates and tokens |
+//! | `show` | `snowmelt config show` |
 
+pub mod cluster;
 mod exchange;
 mod file;
 mod files;
 mod keys;
 mod parsers;
 mod pool;
+pub mod remote;
 mod show;
 mod tls;
 

@@ -7,7 +7,7 @@ use clap::ValueEnum;
 
 use super::exchange::Exchange;
 use super::{Config, Origin, Value};
-use crate::text;
+use crate::terminal::text;
 
 type Lines = Vec<(String, String)>;
 

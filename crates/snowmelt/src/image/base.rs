@@ -14,7 +14,7 @@ use snowmelt_image::{Error, Image, Options, Result};
 
 use super::transfer::progress_callback;
 use super::watched::{WatchedOrigin, blocking};
-use crate::progress::Progress;
+use crate::terminal::Progress;
 
 /// The list of the packages that the base has installed.
 const STATUS: &str = "var/lib/dpkg/status";

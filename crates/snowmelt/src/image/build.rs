@@ -22,10 +22,8 @@ use super::watched::{Watch, WatchedOrigin, blocking};
 use super::{display_name, failure, layout, work};
 use crate::args::{Content, ImageBuildArgs};
 use crate::config::Config;
-use crate::failure::Outcome;
 use crate::input;
-use crate::printer::Printer;
-use crate::progress::Progress;
+use crate::terminal::{Outcome, Printer, Progress};
 
 /// Default path of a model in the image.
 const MODEL_PATH: &str = "/model";

@@ -7,9 +7,8 @@ use snowmelt_types::{ByteSize, Code, ErrorReport};
 use super::{asked, own, work};
 use crate::args::ImageVerifyArgs;
 use crate::config::Config;
-use crate::failure::Outcome;
-use crate::printer::Printer;
-use crate::{list, text};
+use crate::output::list;
+use crate::terminal::{Outcome, Printer, text};
 
 pub(super) fn verify(args: &ImageVerifyArgs, config: &Config, printer: Printer) -> Outcome {
     let label = format!("verifying {}", args.image);

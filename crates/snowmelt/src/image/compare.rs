@@ -7,10 +7,8 @@ use snowmelt_types::ByteSize;
 use super::{asked, own, work};
 use crate::args::{ImageDiffArgs, ShowFormat};
 use crate::config::Config;
-use crate::failure::Outcome;
-use crate::output::{Layout, draw};
-use crate::printer::{self, Printer};
-use crate::{list, text};
+use crate::output::{Layout, draw, list};
+use crate::terminal::{Outcome, Printer, printer, text};
 
 /// Exit code for images that differ.
 const DIFFERENT: u8 = 1;

@@ -36,12 +36,8 @@ use snowmelt_types::{ByteSize, ErrorReport, Report};
 
 use crate::args::{ImageCommand, ImagePruneArgs, ImageRmArgs};
 use crate::config::Config;
-use crate::failure::{Failure, Outcome};
 use crate::platform;
-use crate::printer::{self, Printer};
-use crate::progress::Progress;
-use crate::signals::Signals;
-use crate::text;
+use crate::terminal::{Failure, Outcome, Printer, Progress, Signals, printer, text};
 
 /// Runs one of the commands.
 ///

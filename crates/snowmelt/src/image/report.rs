@@ -10,8 +10,8 @@ use snowmelt_image::exchange::Sent;
 use snowmelt_types::{ByteSize, ErrorReport};
 
 use crate::args::ShowFormat;
-use crate::output::{Layout, draw};
-use crate::{list, printer};
+use crate::output::{Layout, draw, list};
+use crate::terminal::printer;
 
 /// The result of a build.
 #[derive(Serialize)]

@@ -7,10 +7,8 @@ use snowmelt_types::ByteSize;
 use super::{asked, own, work};
 use crate::args::{ImageInspectArgs, ImageLsArgs, ShowFormat};
 use crate::config::Config;
-use crate::failure::Outcome;
-use crate::output::{Layout, draw};
-use crate::printer::{self, Printer};
-use crate::{list, text};
+use crate::output::{Layout, draw, list};
+use crate::terminal::{Outcome, Printer, printer, text};
 
 pub(super) fn ls(args: &ImageLsArgs, config: &Config, printer: Printer) -> Outcome {
     let images = asked(config, printer, "listing", async |client, _| client.images().await)?;

@@ -10,10 +10,7 @@ use snowmelt_types::{ByteSize, Code, ErrorReport};
 use super::{asked, display_name, own};
 use crate::args::{ImageConvertArgs, ImagePullArgs, ImagePushArgs};
 use crate::config::Config;
-use crate::failure::Outcome;
-use crate::printer::Printer;
-use crate::progress::Progress;
-use crate::text;
+use crate::terminal::{Outcome, Printer, Progress, text};
 
 pub(super) fn convert(args: &ImageConvertArgs, config: &Config, printer: Printer) -> Outcome {
     let source = &args.source;

@@ -6,9 +6,7 @@ use snowmelt_types::ByteSize;
 use super::{asked, own};
 use crate::args::ImageWarmArgs;
 use crate::config::Config;
-use crate::failure::Outcome;
-use crate::printer::Printer;
-use crate::text;
+use crate::terminal::{Outcome, Printer, text};
 
 pub(super) fn warm(args: &ImageWarmArgs, config: &Config, printer: Printer) -> Outcome {
     let label = format!("looking for {}", args.image);

@@ -10,7 +10,7 @@ use snowmelt_image::source::{Described, Origin};
 use snowmelt_image::{Error, Result};
 use snowmelt_types::ByteSize;
 
-use crate::progress::Progress;
+use crate::terminal::Progress;
 
 /// The limit on the wait for cancelled work. The next command removes any files that it leaves.
 const END_TIMEOUT: Duration = Duration::from_secs(5);

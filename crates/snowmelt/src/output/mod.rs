@@ -1,4 +1,10 @@
-//! Writes the result of a query in the format that the user chose.
+//! Writes the result of a query in the format that the user chose, and short lists.
+//!
+//! | member | job |
+//! |---|---|
+//! | `target` | the file or stream that a result is written to |
+//! | `table`, `json`, `csv`, `arrow`, `parquet` | the formats of a result |
+//! | `list` | short lists and single values as JSON and CSV |
 //!
 //! Invariant: a file gets its final name only when its content is complete; if the reader of
 //! stdout closes the pipe, the query ends without an error.
@@ -6,6 +12,7 @@
 mod arrow;
 mod csv;
 mod json;
+pub mod list;
 mod parquet;
 mod table;
 mod target;
@@ -20,7 +27,7 @@ use ::arrow::error::ArrowError;
 use snowmelt_types::{Code, ErrorReport};
 
 use crate::args::OutputFormat;
-use crate::printer;
+use crate::terminal::printer;
 
 pub use table::{Cell, Layout, draw};
 pub use target::Target;

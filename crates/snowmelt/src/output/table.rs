@@ -14,7 +14,7 @@ use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use unicode_width::UnicodeWidthStr;
 
 use super::{Sink, Target};
-use crate::{printer, text};
+use crate::terminal::{printer, text};
 
 /// Number of rows that determine the widths of the columns.
 const SAMPLE: usize = 10_000;

@@ -14,7 +14,7 @@ use arrow::error::ArrowError;
 use snowmelt_types::{Code, ErrorReport};
 use tempfile::{NamedTempFile, TempPath};
 
-use crate::text;
+use crate::terminal::text;
 
 /// Size of the write buffer.
 const BUFFER: usize = 256 << 10;

@@ -16,9 +16,8 @@ use super::log_file;
 use super::serve::refuse_second;
 use crate::args::UpArgs;
 use crate::config::Config;
-use crate::failure::Outcome;
-use crate::printer::Printer;
-use crate::{env, text};
+use crate::env;
+use crate::terminal::{Outcome, Printer, text};
 
 /// The number of lines of the log that are shown if a server failed to start without an error
 /// report.

@@ -7,7 +7,7 @@ use snowmelt_node::doctor::{Check, Status};
 
 use crate::config::Config;
 use crate::platform::{self, Platform};
-use crate::printer::Printer;
+use crate::terminal::Printer;
 
 /// A server that does not respond within this time is unhealthy.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);

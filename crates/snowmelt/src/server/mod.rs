@@ -1,9 +1,21 @@
 //! `snowmelt up`, `down` and `status`, and the server processes behind them.
+//!
+//! | member | job |
+//! |---|---|
+//! | here | `down` and `status` |
+//! | `daemon` | `up`: a server in the background |
+//! | `serve` | a server in this process |
+//! | `health` | checks of a server that runs |
+//! | `log_file` | the log of a server in the background |
+//! | `spans` | export of spans |
+//! | `processes` | the processes that Snowmelt starts from its own binary |
 
 mod daemon;
 mod health;
 mod log_file;
+pub mod processes;
 mod serve;
+pub mod spans;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -14,10 +26,9 @@ use snowmelt_types::{ByteSize, Code, ErrorReport};
 
 use crate::args::{DownArgs, ShowFormat, StatusArgs};
 use crate::config::Config;
-use crate::failure::{Failure, Outcome};
+use crate::output::list;
 use crate::platform::{self, Platform};
-use crate::printer::{self, Printer};
-use crate::{list, text};
+use crate::terminal::{Failure, Outcome, Printer, printer, text};
 
 pub use daemon::{detach, up};
 pub use health::check;

@@ -15,13 +15,10 @@ use snowmelt_control::server::Launch;
 use snowmelt_types::{Code, ErrorReport};
 use tokio_util::sync::CancellationToken;
 
-use super::log_file;
+use super::{log_file, spans};
 use crate::config::Config;
-use crate::failure::{Failure, Outcome};
 use crate::platform;
-use crate::printer::Printer;
-use crate::signals::Signals;
-use crate::spans;
+use crate::terminal::{Failure, Outcome, Printer, Signals};
 
 /// `snowmelt up --foreground`.
 ///

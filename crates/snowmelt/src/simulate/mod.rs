@@ -9,9 +9,8 @@ use snowmelt_types::{Code, ErrorReport, Report};
 
 use crate::args::{KillSpec, RepairWay, SimulateArgs, Way};
 use crate::config::Config;
-use crate::failure::Outcome;
-use crate::list;
-use crate::printer::Printer;
+use crate::output::list;
+use crate::terminal::{Outcome, Printer};
 
 /// The output of `-o json`.
 #[derive(Serialize)]

@@ -7,7 +7,7 @@ use std::path::Path;
 use flate2::bufread::MultiGzDecoder;
 use snowmelt_types::{Code, ErrorReport};
 
-use crate::text;
+use crate::terminal::text;
 
 /// The first bytes of a file that gzip has written.
 const GZIP: [u8; 2] = [0x1f, 0x8b];

@@ -15,11 +15,9 @@ use tokio_util::sync::CancellationToken;
 use super::{name, opened, setting, size, strategy};
 use crate::args::{Application, KillSpec, ListFormat, SimulateArgs, TraceArgs};
 use crate::config::Config;
-use crate::failure::{Failure, Outcome};
-use crate::printer::Printer;
-use crate::progress::Progress;
-use crate::signals::Signals;
-use crate::{list, platform, text};
+use crate::output::list;
+use crate::platform;
+use crate::terminal::{Failure, Outcome, Printer, Progress, Signals, text};
 
 /// The length of a row of the table over time in JSON, if no other one is asked for.
 const EVERY: Duration = Duration::from_secs(60);

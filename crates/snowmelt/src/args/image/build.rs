@@ -8,7 +8,7 @@ use snowmelt_image::block::BlockSize;
 use snowmelt_image::source::{ImageLocation, Reference};
 
 use crate::args::ShowFormat;
-use crate::args::environment::variable;
+use crate::args::functions::variable;
 use crate::args::values::{SOURCES, block_size, name, place};
 
 const EXAMPLES: &str = "\

@@ -1,0 +1,19 @@
+//! The commands about a cluster, its hosts and their networks.
+//!
+//! | member | command |
+//! |---|---|
+//! | `node` | `snowmelt node`: this machine as a host |
+//! | `hosts` | `snowmelt hosts`: the hosts, and whether they get new work |
+//! | `trees` | `snowmelt tree`: from which host each host reads images |
+//! | `networks` | `snowmelt net`: the networks of running jobs |
+//! | `tokens` | `snowmelt token`: tokens of clients of other hosts |
+//! | `lab` | `snowmelt lab`: a cluster of emulated hosts |
+//!
+//! Boundary: control decides about hosts; these commands ask it, and show what it answers.
+
+pub mod hosts;
+pub mod lab;
+pub mod networks;
+pub mod node;
+pub mod tokens;
+pub mod trees;

@@ -1,0 +1,47 @@
+//! `snowmelt node`: this machine as a host of a cluster, until it is stopped.
+
+use snowmelt_control::server::member::{Member, Membership};
+use tokio_util::sync::CancellationToken;
+
+use crate::args::NodeArgs;
+use crate::config::{Config, cluster};
+use crate::platform;
+use crate::server::spans;
+use crate::terminal::{Failure, Outcome, Printer, Signals};
+
+/// Runs this machine as a host of a cluster until it is stopped.
+///
+/// # Errors
+/// `SM-0704` if control refuses the host, `SM-0110` for the token and the address.
+pub fn run(args: &NodeArgs, config: &Config, printer: Printer) -> Outcome {
+    let membership = Membership {
+        name: cluster::name(config)?,
+        address: args.address,
+        control: args.control,
+        token: cluster::token(config)?,
+    };
+    crate::server::set_umask();
+    let joined = format!("{} joined the cluster of {}", membership.name, membership.control);
+    let member = Member::prepare(platform::node_settings(config)?, membership)?;
+    let runtime = platform::server_runtime()?;
+    let spans = spans::start();
+    let served = runtime.block_on(async {
+        let signals = Signals::listen(printer)?;
+        let shutdown = CancellationToken::new();
+        let stop = shutdown.clone();
+        let serving = member.serve(shutdown.clone(), move || printer.note(&joined));
+        let watching = async {
+            tokio::select! {
+                () = signals.token().cancelled() => {}
+                () = shutdown.cancelled() => {}
+            }
+            signals.waiting_for("the sandboxes to end");
+            stop.cancel();
+        };
+        let (served, ()) = tokio::join!(serving, watching);
+        served
+    });
+    runtime.shutdown_background();
+    spans::end(spans);
+    served.map(|()| 0).map_err(Failure::from)
+}

@@ -1,0 +1,15 @@
+//! The commands with which an operator looks after a platform.
+//!
+//! | member | command |
+//! |---|---|
+//! | `backup` | `snowmelt backup`: copies of the state, and their restore |
+//! | `disk_use` | `snowmelt du`: the disk use of the folders of the state |
+//! | `pruning` | `snowmelt prune`: removal of what nothing uses |
+//! | `doctor` | `snowmelt doctor`: the requirements of the machine |
+//! | `top` | `snowmelt top`: instances, caches and zygotes, as they change |
+
+pub mod backup;
+pub mod disk_use;
+pub mod doctor;
+pub mod pruning;
+pub mod top;

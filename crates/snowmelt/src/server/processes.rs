@@ -1,0 +1,74 @@
+//! The processes that Snowmelt starts from its own binary: `snowmelt internal NAME`.
+//!
+//! They are dispatched first, because every command that finds no server waits for their start.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use snowmelt_telemetry::Settings;
+use tracing_subscriber::EnvFilter;
+
+use super::spans;
+use crate::args::{Cli, ErrorForm, ProgressMode};
+use crate::config::Config;
+use crate::env;
+use crate::server;
+use crate::terminal::{Outcome, Printer};
+
+/// Runs an internal command; `None` if the command line has none.
+pub fn run(typed: &[OsString]) -> Option<ExitCode> {
+    let [_, internal, name, ..] = typed else { return None };
+    if internal != "internal" {
+        return None;
+    }
+    match name.to_str()? {
+        "spawner" => Some(snowmelt_sandbox::spawner_main()),
+        "images" => Some(images()),
+        "daemon" => Some(exit_code(server::detach())),
+        "serve" => Some(exit_code(serve())),
+        _ => None,
+    }
+}
+
+/// Sends the log to stderr, and records spans if they are exported. `SNOWMELT_LOG` overrides the
+/// default filter of the log.
+pub fn log(default: &str, spans: Option<Settings>) {
+    let filter = env::text(env::LOG).unwrap_or_else(|| default.to_owned());
+    let filter = EnvFilter::builder().parse_lossy(filter);
+    if let Some(settings) = spans {
+        return spans::record(settings, filter);
+    }
+    // Installing a second subscriber fails; the first one stays.
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .try_init();
+}
+
+/// Runs the image daemon of one node, which mounts images and serves their blocks.
+fn images() -> ExitCode {
+    log("warn", None);
+    snowmelt_node::image_daemon_main()
+}
+
+fn serve() -> Outcome {
+    let config = Config::load(&Cli::server())?;
+    log("info", spans::settings(&config)?);
+    server::background(&config, printer())
+}
+
+fn exit_code(outcome: Outcome) -> ExitCode {
+    outcome.map_or_else(
+        |failure| {
+            printer().error(&failure.report);
+            ExitCode::from(failure.exit)
+        },
+        ExitCode::from,
+    )
+}
+
+// `up` reads the error from the log.
+fn printer() -> Printer {
+    Printer::new(ErrorForm::Json, ProgressMode::Quiet)
+}
