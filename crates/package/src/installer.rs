@@ -9,22 +9,16 @@ use std::sync::Arc;
 
 use snowmelt_types::{ByteSize, Digest};
 
-use crate::assemble::{assemble, gather, lock_wheels};
-use crate::blocking::blocking;
-use crate::counts::Counts;
-use crate::environment::{Manifest, digest_of};
-use crate::lock::Pin;
-use crate::once::{Once, once};
-use crate::prune::{self, Held};
-use crate::reclaim::{self, Reclaimed};
-use crate::requirement::parse_set;
-use crate::resolve::{remembered, resolve};
-use crate::shared::Shared;
-use crate::store::Store;
-use crate::wheel::LockedWheel;
+use crate::environments::{
+    Counts, Manifest, Pin, Shared, assemble, digest_of, gather, local_packages, lock_wheels,
+    remembered, resolve,
+};
+use crate::maintenance::{Held, Reclaimed, inventory, pruning, reclamation, verification};
+use crate::storage::{Once, Store, blocking, files, once};
+use crate::wheels::{LockedWheel, parse_set, upload};
 use crate::{
     Damaged, Environment, Error, InstallCounts, Options, Progress, Python, Reporter, Requirement,
-    Result, Wheel, files, installed, inventory, uploaded, verify,
+    Result, Wheel,
 };
 
 /// Installs packages, each wheel once. Cheap to clone.
@@ -53,7 +47,7 @@ impl Installer {
             counts: Counts::default(),
         };
         let installer = Self { shared: Arc::new(shared) };
-        reclaim::remove_unreadable(&installer.shared.store)?;
+        reclamation::remove_unreadable(&installer.shared.store)?;
         installer.recount()?;
         Ok(installer)
     }
@@ -93,7 +87,7 @@ impl Installer {
         }
         let shared = Arc::clone(&self.shared);
         let wanted = requirements.to_vec();
-        blocking(move || Ok(installed::pins(&shared.installed, &wanted))).await
+        blocking(move || Ok(local_packages::pins(&shared.installed, &wanted))).await
     }
 
     async fn of_pins(
@@ -118,7 +112,7 @@ impl Installer {
     pub async fn keep_wheel(&self, file: String, content: Vec<u8>) -> Result<String> {
         let _using = self.shared.use_cache().await?;
         let shared = self.shared.clone();
-        blocking(move || uploaded::keep(&shared.store, &file, &content)).await
+        blocking(move || upload::keep(&shared.store, &file, &content)).await
     }
 
     /// Finds versions that satisfy these requirements and caches the result; fetches no packages.
@@ -158,7 +152,7 @@ impl Installer {
     /// Returns the folder with the files of a single wheel in the layout of `site-packages`. The
     /// files are not removed while an environment with that wheel is leased.
     pub fn files(&self, wheel: &Wheel) -> PathBuf {
-        crate::wheel::site(&self.shared.store.wheel(&wheel.digest))
+        crate::wheels::site(&self.shared.store.wheel(&wheel.digest))
     }
 
     async fn make_once<Wheels>(
@@ -220,7 +214,7 @@ impl Installer {
     /// `max_size`. Anything in use is kept. Blocks: must not be called on the async runtime's
     /// threads.
     pub fn gc(&self, max_size: ByteSize) -> Result<Reclaimed> {
-        let done = reclaim::reclaim(&self.shared.store, max_size, || self.size())?;
+        let done = reclamation::reclaim(&self.shared.store, max_size, || self.size())?;
         self.recount()?;
         Ok(done)
     }
@@ -228,7 +222,7 @@ impl Installer {
     /// Removes everything that is not in use, like [`Installer::gc`] with the size 0; with `dry`,
     /// only counts it. Blocks: must not be called on the async runtime's threads.
     pub fn prune(&self, dry: bool) -> Result<Reclaimed> {
-        if dry { prune::count(&self.shared.store) } else { self.gc(ByteSize(0)) }
+        if dry { pruning::count(&self.shared.store) } else { self.gc(ByteSize(0)) }
     }
 
     /// Holds the environment that satisfies these requirements, so that it is not removed; `None`
@@ -236,19 +230,19 @@ impl Installer {
     /// Blocks.
     pub fn hold(&self, requirements: &[String]) -> Result<Option<Held>> {
         let requirements = parse_set(requirements)?;
-        let pins = match installed::pins(&self.shared.installed, &requirements) {
+        let pins = match local_packages::pins(&self.shared.installed, &requirements) {
             Some(pins) => pins,
             None => remembered(&self.shared, &requirements).pins(),
         };
         let wheels: Vec<Digest> = pins.iter().map(|pin| pin.digest(&self.shared.python)).collect();
-        prune::hold(&self.shared, &digest_of(&wheels))
+        pruning::hold(&self.shared, &digest_of(&wheels))
     }
 
     /// Verifies every file of every wheel against its RECORD, and removes damaged wheels, so that
     /// they are fetched again when needed. Reads the whole store: must not be called on the async
     /// runtime's threads. Byte code has no RECORD and is not verified.
     pub fn verify(&self) -> Result<Vec<Damaged>> {
-        let found = verify::verify(&self.shared.store)?;
+        let found = verification::verify(&self.shared.store)?;
         self.recount()?;
         Ok(found)
     }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use snowmelt_types::ByteSize;
 
-use crate::{Error, Python, Result, installed, uv};
+use crate::environments::local_packages;
+use crate::python::uv;
+use crate::{Error, Python, Result};
 
 /// The default size limit of a store.
 const DEFAULT_MAX_SIZE: ByteSize = ByteSize::mib(10 * 1024);
@@ -40,7 +42,7 @@ impl Options {
     pub fn from_environment(store: PathBuf, python: Python) -> Result<Self> {
         Ok(Self {
             store,
-            installed: installed::folders(&python),
+            installed: local_packages::folders(&python),
             python,
             uv: uv::named(),
             refresh: std::env::var_os("SNOWMELT_REFRESH").is_some_and(|value| value == "1"),

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use snowmelt_types::Digest;
 
 use super::Python;
-use crate::files::{make_folder, write_atomically};
+use crate::storage::{make_folder, write_atomically};
 use crate::{Error, Result};
 
 /// All inputs of the description.

@@ -1,14 +1,32 @@
 //! The Python interpreter of functions, and the parts of the host that it needs in a sandbox.
 //!
+//! | member | job |
+//! |---|---|
+//! | here, `ask.py` | an interpreter, described by itself |
+//! | `location` | its program, and the folders of the host that it needs |
+//! | `cache` | descriptions of interpreters that have not changed |
+//! | `versions` | the versions of Python that some code asks for |
+//! | `choice` | an interpreter of another version than the platform's |
+//! | `uv`, `process` | the resolver, run as a tool with a time limit |
+//! | `bundle` | the programs that came with the platform |
+//! | `runtime` | the platform's own Python files |
+//!
 //! Invariant: [`Python::executable`] is a regular file, not a link, shim or virtual environment. It
 //! runs in a sandbox that shows [`Python::prefixes`] at the same paths in addition to the base.
 
+pub(crate) mod bundle;
 mod cache;
-mod locate;
-mod wanted;
+mod choice;
+mod location;
+pub(crate) mod process;
+mod runtime;
+pub(crate) mod uv;
+mod versions;
 
-pub(crate) use locate::{is_program, on_path};
-pub use wanted::{WantedPython, python_requirement};
+pub(crate) use location::{is_program, on_path};
+pub use runtime::{Runtime, runtime_files};
+pub use uv::Uv;
+pub use versions::{WantedPython, python_requirement};
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -70,7 +88,7 @@ impl Python {
     /// Running an interpreter takes about 50 ms (a shim 200 ms). The result is cached in `store`
     /// and reused in less than 1 ms while the interpreter's file does not change.
     pub fn discover(explicit: Option<&Path>, store: &Path) -> Result<Self> {
-        let named = locate::named(explicit)?;
+        let named = location::named(explicit)?;
         let key = cache::Key::of(&named)?;
         if let Some(known) = cache::read(store, &key) {
             return Ok(known);
@@ -91,7 +109,7 @@ impl Python {
         let programs = [named.parent(), executable.parent()];
         let version = minor(&answer);
         Ok(Self {
-            prefixes: locate::outside_of_base(&answer, &executable),
+            prefixes: location::outside_of_base(&answer, &executable),
             stdlib: answer.stdlib.iter().filter_map(|path| path.canonicalize().ok()).collect(),
             sites: answer.sites,
             stdlib_modules: answer.modules,

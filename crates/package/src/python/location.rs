@@ -5,8 +5,8 @@ use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::Answer;
-use crate::{Error, Result, own};
+use super::{Answer, bundle};
+use crate::{Error, Result};
 
 /// Returns the path of the interpreter: `explicit`, `SNOWMELT_PYTHON`, that of the virtual
 /// environment in which this program is installed, or `python3` on the `PATH`.
@@ -21,7 +21,7 @@ pub(super) fn named(explicit: Option<&Path>) -> Result<PathBuf> {
             .filter(|path| is_program(path))
             .ok_or_else(|| Error::PythonMissing { reason: reason() });
     }
-    let own = own::folder().and_then(|folder| own::python_beside(&folder));
+    let own = bundle::folder().and_then(|folder| bundle::python_beside(&folder));
     own.filter(|path| is_program(path))
         .or_else(|| on_path(OsStr::new("python3")))
         .ok_or_else(|| Error::PythonMissing { reason: "there is no python3 on the PATH".into() })

@@ -11,11 +11,10 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 use snowmelt_types::Digest;
 
-use crate::files::write_atomically;
-use crate::flock::{FileLock, Share};
-use crate::lock::Lock;
-use crate::shared::Shared;
-use crate::uv::{Uv, useful_lines};
+use super::lock::Lock;
+use super::state::Shared;
+use crate::python::uv::{Uv, useful_lines};
+use crate::storage::{FileLock, Share, write_atomically};
 use crate::{Error, Progress, Python, Reporter, Requirement, Result};
 
 /// The time for which a cached result is used.

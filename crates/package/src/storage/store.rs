@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 
 use snowmelt_types::Digest;
 
-use crate::files::make_folder;
-use crate::workspace::Workspace;
+use super::files::make_folder;
+use super::workspace::Workspace;
 use crate::{Error, Result};
 
 /// The paths of a store.
@@ -125,7 +125,7 @@ fn refuse_foreign(root: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::set_mode;
+    use crate::storage::files::set_mode;
 
     #[test]
     fn refuses_a_store_that_others_can_write() {

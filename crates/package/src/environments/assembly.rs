@@ -9,17 +9,13 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use snowmelt_types::Digest;
 
-use crate::blocking::blocking;
-use crate::environment::{Manifest, site};
-use crate::files::{self, make_folder};
-use crate::flock::{FileLock, Share};
-use crate::link::{Source, link};
-use crate::lock::Pin;
-use crate::once::{Once, once};
-use crate::shared::Shared;
-use crate::unpack::unpack;
-use crate::wheel::{self, LockedWheel, Wheel, WheelManifest};
-use crate::workspace::Workspace;
+use super::environment::{Manifest, site};
+use super::links::{Source, link};
+use super::lock::Pin;
+use super::state::Shared;
+use super::unpacking::unpack;
+use crate::storage::{FileLock, Once, Share, Workspace, blocking, files, make_folder, once};
+use crate::wheels::{LockedWheel, Wheel, WheelManifest, wheel};
 use crate::{Error, Progress, Reporter, Result};
 
 /// The wheels of these pins, sorted by name. Two are unpacked concurrently, so that one is fetched

@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 use pep440_rs::{Version, VersionSpecifiers};
 use snowmelt_types::Digest;
 
-use crate::lock::{Origin, Pin};
-use crate::name::normalized;
-use crate::record::Record;
-use crate::{Error, Pinned, Python, Requirement, Result, own};
+use super::lock::{Origin, Pin};
+use crate::python::bundle;
+use crate::wheels::{Record, normalized};
+use crate::{Error, Pinned, Python, Requirement, Result};
 
 /// The packages that the runtime requires for functions of SQL, and that need no packages
 /// themselves.
@@ -30,7 +30,7 @@ const OF_THE_INSTALLER: [&str; 4] = ["INSTALLER", "REQUESTED", "direct_url.json"
 /// The folders with packages that came with the platform, or are beside its Python.
 pub(crate) fn folders(python: &Python) -> Vec<PathBuf> {
     let version = python.minor_version();
-    let packaged = own::folder().and_then(|folder| own::packages(&folder, &version));
+    let packaged = bundle::folder().and_then(|folder| bundle::packages(&folder, &version));
     let library = format!("lib/python{version}/site-packages");
     let beside = python.programs.iter().filter_map(|folder| Some(folder.parent()?.join(&library)));
     let mut folders: Vec<PathBuf> = packaged.into_iter().chain(beside).collect();

@@ -5,10 +5,8 @@ use std::time::Duration;
 
 use snowmelt_types::ByteSize;
 
-use crate::counts::Counts;
-use crate::files;
-use crate::flock::{FileLock, Share};
-use crate::store::Store;
+use super::counts::Counts;
+use crate::storage::{FileLock, Share, Store, files};
 use crate::{Python, Result};
 
 /// The state of an installer.

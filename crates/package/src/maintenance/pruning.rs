@@ -9,13 +9,11 @@ use std::path::PathBuf;
 
 use snowmelt_types::{ByteSize, Digest};
 
+use super::inventory::{self, Item, Kind};
+use super::reclamation::Reclaimed;
 use crate::Result;
-use crate::files;
-use crate::flock::{FileLock, Share};
-use crate::inventory::{self, Item, Kind};
-use crate::reclaim::Reclaimed;
-use crate::shared::Shared;
-use crate::store::Store;
+use crate::environments::Shared;
+use crate::storage::{FileLock, Share, Store, files};
 
 /// A lease of an environment on this host; dropping it gives it back.
 #[derive(Debug)]

@@ -8,9 +8,9 @@ use std::fmt;
 
 use pep440_rs::VersionSpecifiers;
 
-use crate::name::normalized;
-use crate::store::Store;
-use crate::uploaded::UploadedWheel;
+use super::name::normalized;
+use super::upload::UploadedWheel;
+use crate::storage::Store;
 use crate::{Error, Result};
 
 /// The greatest length of a line in bytes. Longer lines are mistakes or attacks on the resolver.

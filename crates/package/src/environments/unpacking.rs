@@ -10,16 +10,15 @@ use std::path::Path;
 
 use snowmelt_types::Digest;
 
-use crate::blocking::blocking;
-use crate::files::{self, make_folder};
-use crate::lock::{Origin, Pin};
-use crate::record::Record;
-use crate::resolve::is_unreachable;
-use crate::shared::Shared;
-use crate::uv::{Uv, useful_lines};
-use crate::wheel::{Wheel, WheelManifest, site};
-use crate::workspace::Workspace;
-use crate::{Error, Progress, Reporter, Result, installed, process, uploaded};
+use super::local_packages;
+use super::lock::{Origin, Pin};
+use super::resolution::is_unreachable;
+use super::state::Shared;
+use crate::python::process;
+use crate::python::uv::{Uv, useful_lines};
+use crate::storage::{Workspace, blocking, files, make_folder};
+use crate::wheels::{Record, Wheel, WheelManifest, site, upload};
+use crate::{Error, Progress, Reporter, Result};
 
 /// Creates the wheel of a pin. The caller holds the wheel's exclusive lock.
 pub(crate) async fn unpack(
@@ -68,7 +67,7 @@ pub(crate) async fn unpack(
 async fn fetch(shared: &Shared, pin: &Pin, cache: &Path, target: &Path) -> Result<()> {
     if let Origin::Installed { folder, info } = pin.origin.clone() {
         let target = target.to_owned();
-        return blocking(move || installed::copy(&folder, &info, &target)).await;
+        return blocking(move || local_packages::copy(&folder, &info, &target)).await;
     }
     let uv = Uv::find(shared.uv.as_deref(), &shared.python)?;
     let arguments: [&OsStr; 11] = [
@@ -86,7 +85,7 @@ async fn fetch(shared: &Shared, pin: &Pin, cache: &Path, target: &Path) -> Resul
     ];
     let limit = ("unpacking packages", shared.install_limit);
     let _using = shared.use_cache().await?;
-    if pin.origin == Origin::Uploaded && !uploaded::is_kept(&shared.store, &pin.hashes) {
+    if pin.origin == Origin::Uploaded && !upload::is_kept(&shared.store, &pin.hashes) {
         return Err(Error::UploadedWheelMissing { wheel: pin.pinned.to_string() });
     }
     let answer = uv.pip(cache, &arguments, &pin.text, limit).await?;
@@ -119,7 +118,7 @@ async fn verify(pin: &Pin, folder: &Path) -> Result<Record> {
     blocking(move || {
         // Created by uv, world-writable.
         let _ = fs::remove_file(site.join(".lock"));
-        let records = crate::record::records(&site)?;
+        let records = crate::wheels::records(&site)?;
         let Some(record) = records.into_iter().find(|one| one.name == pinned.name) else {
             let reason = "it is locked but was not unpacked".to_owned();
             return Err(Error::Corrupt { file: pinned.to_string(), reason });

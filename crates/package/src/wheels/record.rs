@@ -12,7 +12,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha256};
 
-use crate::name::normalized;
+use super::name::normalized;
 use crate::{Error, Result};
 
 /// An installed distribution.

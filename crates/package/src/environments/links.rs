@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::files::make_folder;
+use crate::storage::make_folder;
 use crate::{Error, Result};
 
 /// A path that two wheels of an environment contain with different content.

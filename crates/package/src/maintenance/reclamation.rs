@@ -10,10 +10,8 @@ use std::io;
 
 use snowmelt_types::ByteSize;
 
-use crate::files::remove_tree;
-use crate::flock::{FileLock, Share};
-use crate::inventory::{self, Item, Kind};
-use crate::store::Store;
+use super::inventory::{self, Item, Kind};
+use crate::storage::{FileLock, Share, Store, remove_tree};
 use crate::{Error, Result};
 
 /// The result of a garbage collection.

@@ -9,9 +9,8 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest as _, Sha256};
 use snowmelt_kernel::disk::check_room;
 
-use crate::files::{make_folder, write_atomically};
-use crate::name::normalized;
-use crate::store::Store;
+use super::name::normalized;
+use crate::storage::{Store, make_folder, write_atomically};
 use crate::{Error, Result};
 
 const MAX_NAME_LENGTH: usize = 200;
@@ -56,7 +55,7 @@ pub(crate) fn keep(store: &Store, file: &str, content: &[u8]) -> Result<String> 
                 .to_owned(),
         });
     };
-    crate::archive::check(content, file).map_err(|reason| Error::Requirement {
+    super::archive::check(content, file).map_err(|reason| Error::Requirement {
         line: file.to_owned(),
         reason,
         hint: "build one (pip wheel), and give its path".to_owned(),
@@ -156,7 +155,7 @@ mod tests {
         make_folder(&store.cache(), 0o700).unwrap();
         let info = |file| format!("own_pkg-1.0+x.dist-info/{file}");
         let files = ["METADATA", "WHEEL", "RECORD"].map(info);
-        let wheel = crate::archive::made(&files.each_ref().map(|file| (file.as_str(), 1)));
+        let wheel = crate::wheels::archive::made(&files.each_ref().map(|file| (file.as_str(), 1)));
         let requirement = keep(&store, "own_pkg-1.0+x-py3-none-any.whl", &wheel).unwrap();
         let line = UploadedWheel::parse(&requirement).unwrap().line(&store).unwrap();
         assert!(line.starts_with("own-pkg @ file:///") && line.contains("a%20b"), "{line}");

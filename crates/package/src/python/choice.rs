@@ -9,12 +9,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::blocking::blocking;
-use crate::files::make_folder;
-use crate::flock::{FileLock, Share};
-use crate::python::{Python, WantedPython, is_program};
-use crate::uv::{self, Uv, useful_lines};
-use crate::{Error, Result, own};
+use super::uv::{self, Uv, useful_lines};
+use super::{Python, WantedPython, bundle, is_program};
+use crate::storage::{FileLock, Share, blocking, make_folder};
+use crate::{Error, Result};
 
 /// The folder of fetched interpreters in the state folder.
 const FETCHED: &str = "pythons";
@@ -59,7 +57,7 @@ fn on_machine(wanted: &WantedPython, state: &Path, folders: &[PathBuf]) -> Optio
 fn folders(state: &Path) -> Vec<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let on_path = std::env::split_paths(&path).filter(|folder| folder.is_absolute());
-    let home = own::home();
+    let home = bundle::home();
     let below = |folder: &str| home.as_ref().map(|home| home.join(folder));
     let pyenv = std::env::var_os("PYENV_ROOT").map(PathBuf::from).or_else(|| below(".pyenv"));
     let each = [

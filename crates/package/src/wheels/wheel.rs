@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use snowmelt_types::Digest;
 
-use crate::files::{count_files, write_synced};
-use crate::flock::FileLock;
+use crate::storage::{FileLock, count_files, write_synced};
 use crate::{Error, Result};
 
 /// A distribution with an exact version, unpacked and compiled for one kind of Python.

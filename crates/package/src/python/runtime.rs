@@ -11,9 +11,7 @@ use std::sync::Arc;
 use snowmelt_kernel::process::end_with_thread;
 use snowmelt_types::Digest;
 
-use crate::files::{self, make_folder};
-use crate::flock::{FileLock, Share};
-use crate::workspace::Workspace;
+use crate::storage::{FileLock, Share, Workspace, files, make_folder};
 use crate::{Error, Python, Result};
 
 /// An empty folder of the runtime.
@@ -188,7 +186,7 @@ mod tests {
         fs::write(&compiler, script).unwrap();
         fs::set_permissions(&compiler, fs::Permissions::from_mode(0o755)).unwrap();
         let mut compiles = Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "runtime::tests::compiles_until_it_is_killed"])
+            .args(["--ignored", "--exact", "python::runtime::tests::compiles_until_it_is_killed"])
             .env("SNOWMELT_TEST_FOLDER", folder.path())
             .stdout(Stdio::null())
             .spawn()

@@ -5,9 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::environment::Manifest;
-use crate::store::Store;
-use crate::wheel::WheelManifest;
+use crate::environments::Manifest;
+use crate::storage::Store;
+use crate::wheels::WheelManifest;
 use crate::{Error, Result};
 
 /// The type of an item. Environments sort first: a wheel must not be removed before an environment

@@ -7,8 +7,7 @@ use std::path::PathBuf;
 
 use snowmelt_types::Digest;
 
-use crate::name::normalized;
-use crate::uploaded::version_of;
+use crate::wheels::{normalized, version_of};
 use crate::{Pinned, Python};
 
 /// Exact versions of all packages, as `uv pip install --require-hashes` reads them.

@@ -1,11 +1,11 @@
 //! Verifies the store against the packages' RECORDs again, on demand: a disk can change a file long
 //! after it was first verified.
 
-use crate::flock::{FileLock, Share};
-use crate::inventory::{self, Item, Kind};
-use crate::store::Store;
-use crate::wheel::{WheelManifest, site};
-use crate::{Error, Result, reclaim, record};
+use super::inventory::{self, Item, Kind};
+use super::reclamation;
+use crate::storage::{FileLock, Share, Store};
+use crate::wheels::{WheelManifest, record, site};
+use crate::{Error, Result};
 
 /// A wheel that does not match its RECORD.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ fn damage(wheel: &Item) -> Option<String> {
 fn remove_with_environments(store: &Store, wheel: &Item, items: &[Item]) -> Result<bool> {
     let mut free = true;
     for environment in items.iter().filter(|item| item.wheels.contains(&wheel.name)) {
-        free &= !environment.folder.is_dir() || reclaim::remove(store, environment)?;
+        free &= !environment.folder.is_dir() || reclamation::remove(store, environment)?;
     }
-    Ok(free && reclaim::remove(store, wheel)?)
+    Ok(free && reclamation::remove(store, wheel)?)
 }

@@ -11,9 +11,9 @@ use std::time::Duration;
 use snowmelt_kernel::process::end_with_thread;
 use tokio::process::Command;
 
-use crate::process::{self, Output};
-use crate::python::{is_program, on_path};
-use crate::{Error, Python, Result, own};
+use super::process::{self, Output};
+use super::{bundle, is_program, on_path};
+use crate::{Error, Python, Result};
 
 /// The program `uv`, and the way to start it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,8 +46,8 @@ impl Uv {
             let found = is_program(named).then(|| program(named.to_owned()));
             return found.ok_or_else(|| missing(Some(named), python));
         }
-        let own = own::folder().map(|folder| own::uv_places(&folder)).unwrap_or_default();
-        let home = own::home().map(|home| home.join(".local/bin"));
+        let own = bundle::folder().map(|folder| bundle::uv_places(&folder)).unwrap_or_default();
+        let home = bundle::home().map(|home| home.join(".local/bin"));
         let mut folders = home.iter().chain(&python.programs).map(|folder| folder.join("uv"));
         let found = own.into_iter().find(|path| is_program(path));
         let found = found.or_else(|| on_path(OsStr::new("uv")));

@@ -9,10 +9,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use snowmelt_types::{ByteSize, Digest};
 
-use crate::files::write_synced;
-use crate::flock::FileLock;
-use crate::link::Conflict;
-use crate::record::public;
+use super::links::Conflict;
+use crate::storage::{FileLock, write_synced};
+use crate::wheels::public;
 use crate::{Error, Requirement, Result, Wheel};
 
 /// A package with an exact version.

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use super::file_lock::{FileLock, Share};
 use crate::Result;
-use crate::flock::{FileLock, Share};
 
 /// An existing resource with its lease.
 #[derive(Debug)]
