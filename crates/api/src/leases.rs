@@ -2,7 +2,7 @@
 //! connection of the API that leaves HTTP (`GET /v1/leases`, `upgrade: snowmelt`), for clients that no
 //! descriptor can reach.
 //!
-//! A connection carries one lease, in frames (`crates/wire/src/frame.rs`):
+//! A connection carries one lease, in frames (`crates/wire/src/frames/frame.rs`):
 //!
 //! | who | frame | what |
 //! |---|---|---|

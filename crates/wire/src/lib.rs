@@ -4,67 +4,48 @@
 //! This crate encodes and decodes; it starts no processes and makes no decisions. All received data
 //! is checked here, because a sandbox is not trusted: a frame has a known kind and a bounded
 //! length, a message is valid JSON of the expected shape, a batch is valid Arrow.
+//!
+//! Rooms use those above them in this table only:
+//!
+//! | room | owns |
+//! |---|---|
+//! | `kind`, `error` | the kinds of frames, and errors of the communication |
+//! | `frames` | frames with descriptors, and Arrow batches in them |
+//! | `functions` | messages between the platform and instances of a user's code |
+//! | `tasks` | messages between the platform and query workers |
+//! | `driver` | messages between the platform and the driver of a query |
 
-mod aggregate;
-mod batch;
-mod bounds;
-mod csv_option;
-mod definition;
-mod dense;
-mod drive;
+mod driver;
 mod error;
-mod exchange;
-mod failure;
-mod footer;
-mod frame;
-mod function;
-mod gang;
-mod grants;
-mod host_outputs;
-mod http_source;
+mod frames;
+mod functions;
 mod kind;
-mod parameters;
-mod prices;
-mod sorted;
-mod stream;
-mod streams;
-mod task;
+mod tasks;
 
-pub use aggregate::{AggregateCall, AggregateDone, AggregateStep};
-pub use batch::{
-    BatchDecoder, BatchEncoder, decode_schema, encode_schema, schema_from_text, schema_to_text,
-};
-pub use csv_option::CsvOption;
-pub use definition::{CreateFunction, Definition, Statement};
-pub use drive::{
-    Answered, Ask, Drive, Failed, MAX_ANSWER_BYTES, MAX_FURTHER_ATTEMPTS, MAX_PLANS,
-    MAX_REQUEST_BYTES, Reply, Request, RunProgress, SandboxUse, TaskAsk,
+pub use driver::{
+    Answered, Ask, CsvOption, Drive, Failed, MAX_ANSWER_BYTES, MAX_FURTHER_ATTEMPTS, MAX_PLANS,
+    MAX_REQUEST_BYTES, Parameter, ParameterType, Parameters, PriceFile, Reply, Request,
+    RunProgress, SandboxUse, TaskAsk, TypedText,
 };
 pub use error::Error;
-pub use exchange::{
-    Clean, EXCHANGES, ExchangeOptions, MAX_LEVELS, Medium, ObjectOutput, ObjectsAt, bucket_and_key,
-    exchange_folder,
+pub use frames::{
+    BatchDecoder, BatchEncoder, Frame, FrameStream, HEADER_BYTES, MAX_DESCRIPTORS, decode_header,
+    decode_schema, encode_schema, read_frame, read_frame_within, read_header, read_payload,
+    schema_from_text, schema_to_text, write_frame, write_frame_with,
 };
-pub use failure::{FailureKind, FunctionFailure};
-pub use footer::{KeptFooter, MAX_FOOTERS, MAX_KEPT_FOOTER, MAX_KEPT_NAME, ObjectFooter};
-pub use frame::{
-    Frame, HEADER_BYTES, decode_header, read_frame, read_frame_within, read_header, read_payload,
-    write_frame,
+pub use functions::{
+    AggregateCall, AggregateDone, AggregateStep, Call, CodeFile, CreateFunction, Definition,
+    FailureKind, FunctionFailure, Load, Mode, OnError, Ready, Signature, SourceCode, Statement,
+    UdfKind,
 };
-pub use function::{Call, CodeFile, Load, Mode, OnError, Ready, Signature, SourceCode, UdfKind};
-pub use gang::{GangAsk, GangTask};
-pub use grants::{Grants, UdfConnection, hand_over};
-pub use host_outputs::{HostOutputs, MAX_READ_BYTES, READ_BYTES, ReadRange};
-pub use http_source::HttpSource;
 pub use kind::{Kind, MAX_PAYLOAD_BYTES};
-pub use parameters::{Parameter, ParameterType, Parameters, TypedText};
-pub use prices::PriceFile;
-pub use sorted::{Edge, KeyRange, MARK_KEY_BYTES, MAX_MARKS, Mark};
-pub use stream::{FrameStream, MAX_DESCRIPTORS, write_frame_with};
-pub use streams::{MAX_STREAMS, Receiver, TaskStreams};
-pub use task::{
-    FileGrant, LocalFile, OperatorMetric, OutputPartition, S3Access, ScanCounts, Task, TaskDone,
-    TaskFailure, TaskProgress, TaskRead, UdfGrant, UdfUse,
+pub use tasks::{
+    Clean, EXCHANGES, Edge, ExchangeOptions, FileGrant, GangAsk, GangTask, Grants, HostOutputs,
+    HttpSource, KeptFooter, KeyRange, LocalFile, MARK_KEY_BYTES, MAX_FOOTERS, MAX_KEPT_FOOTER,
+    MAX_KEPT_NAME, MAX_LEVELS, MAX_MARKS, MAX_READ_BYTES, MAX_STREAMS, Mark, Medium, ObjectFooter,
+    ObjectOutput, ObjectsAt, OperatorMetric, OutputPartition, READ_BYTES, ReadRange, Receiver,
+    S3Access, ScanCounts, Task, TaskDone, TaskFailure, TaskProgress, TaskRead, TaskStreams,
+    UdfConnection, UdfGrant, UdfUse, bucket_and_key, exchange_folder, hand_over,
 };
 
 /// The result type of this crate.

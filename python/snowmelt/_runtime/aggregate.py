@@ -1,5 +1,5 @@
 """The dialogue of an aggregate function: rows and states come in, states and results go out
-(`crates/wire/src/aggregate.rs`).
+(`crates/wire/src/functions/aggregate.rs`).
 
 Invariant: every call gets exactly one answer. What was taken from an accumulator is gone from it.
 """

@@ -1,7 +1,7 @@
 """Frames: 4 bytes of length (little endian), 1 byte of kind, 3 bytes of zero, then the payload.
 
-The format of `crates/wire/src/frame.rs`. Invariant: a length is checked before memory is allocated
-for it.
+The format of `crates/wire/src/frames/frame.rs`. Invariant: a length is checked before memory is
+allocated for it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The process inside a sandbox that runs a user's Python code: `main(listener)`.
 
 A thread for each connection; a connection is for one piece of code
-(`crates/wire/src/function.rs` describes the dialogue). The process runs until it is killed.
+(`crates/wire/src/functions/function.rs` describes the dialogue). The process runs until it is
+killed.
 Invariant: an error on one connection ends at most that connection; only `SystemExit` and the kernel
 end the process.
 """

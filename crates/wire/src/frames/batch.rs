@@ -18,8 +18,9 @@ use arrow_schema::{ArrowError, Schema, SchemaRef};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::dense::dense;
-use crate::{Error, Frame, Kind, Result, bounds};
+use super::bounds;
+use super::compaction::dense;
+use crate::{Error, Frame, Kind, Result};
 
 /// Turns batches of one schema into frames.
 pub struct BatchEncoder {

@@ -14,7 +14,7 @@ use rustix::net::{
 };
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
-use crate::frame::{decode_header, encode_header};
+use super::frame::{decode_header, encode_header};
 use crate::{Error, Frame, HEADER_BYTES, Kind, Result};
 
 /// The maximum number of descriptors in a frame; the kernel's limit is 253.

@@ -13,11 +13,11 @@ use serde::{Deserialize, Serialize};
 use snowmelt_types::ErrorReport;
 use utoipa::ToSchema;
 
-use crate::exchange::{ObjectOutput, ObjectsAt};
-use crate::footer::ObjectFooter;
-use crate::http_source::HttpSource;
-use crate::sorted::{KeyRange, Mark};
-use crate::streams::TaskStreams;
+use super::exchange::{ObjectOutput, ObjectsAt};
+use super::footer::ObjectFooter;
+use super::http_source::HttpSource;
+use super::key_ranges::{KeyRange, Mark};
+use super::streams::TaskStreams;
 
 /// The header of a task: one worker's share of a query's plan.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -12,13 +12,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use snowmelt_types::{Code, ErrorReport, Report};
 
-use crate::exchange::{ExchangeOptions, ObjectOutput};
-use crate::footer::KeptFooter;
-use crate::gang::GangAsk;
-use crate::http_source::HttpSource;
-use crate::parameters::Parameters;
-use crate::prices::PriceFile;
-use crate::streams::TaskStreams;
+use super::parameters::Parameters;
+use super::prices::PriceFile;
+use crate::tasks::{ExchangeOptions, GangAsk, HttpSource, KeptFooter, ObjectOutput, TaskStreams};
 use crate::{CsvOption, Error, FileGrant, LocalFile, S3Access, Signature, Task, TaskRead};
 
 /// The maximum size of a request and of a plan of a driver: a task that lists 100,000 files fits.
