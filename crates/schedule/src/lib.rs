@@ -4,6 +4,14 @@
 //! wait in the same queue. The crate also decides when a function is taken back from a host on
 //! which it is not called any more, and how many hosts a cluster has.
 //!
+//! Rooms use those above them in this table only:
+//!
+//! | room | owns |
+//! |---|---|
+//! | `requests` | calls, gangs, tasks, and the queue |
+//! | `hosts` | hosts and their orders, and the choice of one |
+//! | `scheduler` | the state and its changes; the number of hosts |
+//!
 //! Boundary: decisions only. There is no I/O and no clock: the caller passes the time. Only a host
 //! knows what it really has: it may refuse a call, which then waits again.
 //! Invariants: a call is on one host at a time. By what is known, no host has more memory taken
@@ -12,34 +20,15 @@
 
 #![forbid(unsafe_code)]
 
-mod call;
-mod choose;
-mod choosing;
-mod function;
-mod gang;
-mod gangs;
-mod host;
 mod hosts;
-mod known;
-mod load;
-mod on_hosts;
-mod pool;
-mod queue;
-mod ranked;
-mod reclaim;
-mod rooms;
+mod requests;
 mod scheduler;
-mod shares;
-mod task;
-mod tasks;
-mod uses;
 
 #[cfg(test)]
 mod tests;
 
-pub use call::{Call, Decision, Parts, Policy, Reclaimed, STARVED_AFTER, Ticket};
-pub use gang::{Gang, GangRoom};
-pub use host::HostRoom;
-pub use pool::{Pool, PoolHost, PoolPolicy, PoolStep};
-pub use scheduler::Scheduler;
-pub use task::{Task, Wish};
+pub use hosts::HostRoom;
+pub use requests::{
+    Call, Decision, Gang, GangRoom, Parts, Policy, Reclaimed, STARVED_AFTER, Task, Ticket, Wish,
+};
+pub use scheduler::{Pool, PoolHost, PoolPolicy, PoolStep, Scheduler};

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use snowmelt_types::HostName;
 
-use crate::function::Instances;
-use crate::host::Host;
+use crate::hosts::{Host, Instances};
 use crate::{Call, Policy, Scheduler};
 
 /// A host with its instances of the function.

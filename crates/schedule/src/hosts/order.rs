@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::load::Load;
+use super::load::Load;
 
 /// The key of a host within a level; the host with the least key is taken. Load and missing parts
 /// of the function are compared before.

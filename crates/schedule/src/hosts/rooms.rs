@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use snowmelt_types::Digest;
 
-use crate::host::{Holding, Host};
-use crate::hosts::Entry;
-use crate::load::Load;
-use crate::ranked::{Place, Ranked};
+use super::directory::Entry;
+use super::host::{Holding, Host};
+use super::load::Load;
+use super::order::{Place, Ranked};
 
 /// The depth of a host that is in no tree of the image.
 pub(crate) const IN_NO_TREE: u32 = u32::MAX;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use snowmelt_types::{HostName, Tenant};
 
-use crate::call::State;
+use super::call::State;
 
 /// The requirements of a task of a query.
 #[derive(Clone, Debug)]

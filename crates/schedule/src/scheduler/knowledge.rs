@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use snowmelt_types::{Digest, HostName};
 
-use crate::call::Call;
-use crate::function::Instances;
-use crate::on_hosts::OnHosts;
-use crate::scheduler::Scheduler;
+use super::Scheduler;
+use crate::hosts::{Instances, OnHosts};
+use crate::requests::Call;
 
 impl Scheduler {
     /// The number of running calls of a function on each host.

@@ -7,11 +7,9 @@ use std::time::Duration;
 
 use snowmelt_types::HostName;
 
-use crate::call::Call;
-use crate::choose::{Choice, Reach, could_start, may_ever_run};
-use crate::host::Host;
-use crate::hosts::{Entry, Follower};
-use crate::scheduler::Scheduler;
+use super::Scheduler;
+use crate::hosts::{Choice, Entry, Follower, Host, Reach, could_start, may_ever_run};
+use crate::requests::Call;
 
 impl Scheduler {
     /// Returns the host that runs a call now, or `None` if no host has room. No room is taken on

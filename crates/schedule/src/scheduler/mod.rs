@@ -1,4 +1,22 @@
 //! The scheduler: its state, and the requests that change it.
+//!
+//! | member | job |
+//! |---|---|
+//! | here | the state; calls from their request to their end |
+//! | `gangs`, `shares` | gangs, and the division of their ranks between hosts |
+//! | `tasks` | tasks of queries |
+//! | `host_choice` | the choice of a host, with its orders up to date |
+//! | `reclamation` | when hosts give up functions and images |
+//! | `pool` | how many hosts a provider is asked for |
+//! | `knowledge` | read access |
+
+mod gangs;
+mod host_choice;
+mod knowledge;
+mod pool;
+mod reclamation;
+pub(crate) mod shares;
+mod tasks;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -6,15 +24,10 @@ use std::time::Duration;
 
 use snowmelt_types::{Digest, HostName, Tenant};
 
-use crate::call::{Call, Decision, Policy, State, Ticket};
-use crate::gang::{HeldGang, Kept};
-use crate::host::{Host, HostRoom};
-use crate::hosts::Hosts;
-use crate::on_hosts::OnHosts;
-use crate::queue::Queue;
-use crate::rooms::Rooms;
-use crate::task::HeldTask;
-use crate::uses::Uses;
+use crate::hosts::{Host, HostRoom, Hosts, OnHosts, Rooms, Uses};
+use crate::requests::{Call, Decision, HeldGang, HeldTask, Kept, Policy, Queue, State, Ticket};
+
+pub use pool::{Pool, PoolHost, PoolPolicy, PoolStep};
 
 /// The greatest number of hosts that are compared one by one: for so few, that takes less time than
 /// to keep their orders up to date.

@@ -7,21 +7,21 @@
 //! others.
 //!
 //! Few hosts are compared one by one. Among many hosts, only candidates are looked at: the hosts
-//! are kept in order already (`on_hosts`, `rooms`).
+//! are kept in order already (`instance_orders`, `rooms`).
 
 use std::cmp::Reverse;
 use std::time::Duration;
 
 use snowmelt_types::HostName;
 
-use crate::call::{Call, Policy};
-use crate::function::Instances;
-use crate::host::Host;
-use crate::hosts::{Entry, Hosts};
-use crate::load::{Core, Load};
-use crate::on_hosts::OnHosts;
-use crate::ranked::{Needs, Place, Ranked};
-use crate::rooms::{Rooms, depth_of};
+use super::directory::{Entry, Hosts};
+use super::host::Host;
+use super::instance_orders::OnHosts;
+use super::instances::Instances;
+use super::load::{Core, Load};
+use super::order::{Needs, Place, Ranked};
+use super::rooms::{Rooms, depth_of};
+use crate::requests::{Call, Policy};
 
 /// The key by which hosts are compared for a new instance; the host with the least key is taken.
 ///

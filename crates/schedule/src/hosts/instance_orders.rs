@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use snowmelt_types::Digest;
 
-use crate::call::Call;
-use crate::function::Instances;
-use crate::host::Host;
-use crate::hosts::{Entry, Hosts};
-use crate::load::{Core, Load};
-use crate::ranked::{Place, Ranked};
-use crate::rooms::{depth_of, place_of};
+use super::directory::{Entry, Hosts};
+use super::host::Host;
+use super::instances::Instances;
+use super::load::{Core, Load};
+use super::order::{Place, Ranked};
+use super::rooms::{depth_of, place_of};
+use crate::requests::Call;
 
 /// The instances of one function, by the numbers of their hosts.
 #[derive(Debug)]
@@ -245,7 +245,7 @@ mod tests {
     use snowmelt_types::HostName;
 
     use super::*;
-    use crate::host::HostRoom;
+    use crate::hosts::host::HostRoom;
     use crate::tests::call;
 
     #[derive(Clone, Debug)]

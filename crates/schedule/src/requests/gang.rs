@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use snowmelt_types::{Digest, HostName, Tenant};
 
-use crate::call::{Parts, Ticket};
+use super::call::{Parts, Ticket};
 
 /// The requirements of a gang.
 #[derive(Clone, Debug)]

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use snowmelt_types::{Digest, HostName};
 
-use crate::call::Reclaimed;
-use crate::scheduler::Scheduler;
-use crate::uses::Use;
+use super::Scheduler;
+use crate::hosts::Use;
+use crate::requests::Reclaimed;
 
 impl Scheduler {
     /// Notes that something else than calls runs on a host. It may use the images there.

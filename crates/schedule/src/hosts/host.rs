@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use snowmelt_types::Digest;
 
-use crate::gang::Gang;
-use crate::task::Task;
+use crate::requests::{Gang, Task};
 
 /// The time for which a host is preferred for an image or packages after the last call that needed
 /// them.

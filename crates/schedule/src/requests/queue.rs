@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use snowmelt_types::{Digest, Tenant};
 
-use crate::call::Ticket;
+use super::call::Ticket;
 
 /// The tickets that wait, by tenant and function.
 #[derive(Debug, Default)]

@@ -18,7 +18,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use snowmelt_types::{Digest, HostName};
 
-use crate::shares::{Spare, shares};
+use crate::scheduler::shares::{Spare, shares};
 use crate::{Call, Decision, HostRoom, Policy, Scheduler, Ticket};
 
 const SECOND: Duration = Duration::from_secs(1);

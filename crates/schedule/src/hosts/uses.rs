@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use snowmelt_types::{Digest, HostName};
 
-use crate::call::Call;
+use crate::requests::Call;
 
 /// The functions of each host: those that were called there, or that the host has reported.
 #[derive(Debug, Default)]

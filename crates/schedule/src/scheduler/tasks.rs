@@ -13,12 +13,10 @@ use std::time::Duration;
 
 use snowmelt_types::HostName;
 
-use crate::call::{Decision, State, Ticket};
-use crate::gang::Kept;
-use crate::gangs::line;
-use crate::host::Host;
-use crate::scheduler::Scheduler;
-use crate::task::{HeldTask, Task, Wish};
+use super::Scheduler;
+use super::gangs::line;
+use crate::hosts::Host;
+use crate::requests::{Decision, HeldTask, Kept, State, Task, Ticket, Wish};
 
 /// The deadline of tasks, which never expire.
 const NEVER: Duration = Duration::MAX;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use snowmelt_types::{Digest, HostName};
 
-use crate::host::{Host, HostRoom};
+use super::host::{Host, HostRoom};
 
 /// A part of the scheduler that keeps hosts in an order of its own, and brings that order up to
 /// date when it needs it.

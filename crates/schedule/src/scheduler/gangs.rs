@@ -10,12 +10,10 @@ use std::time::Duration;
 
 use snowmelt_types::{Digest, HostName};
 
-use crate::call::{Decision, Parts, Policy, Ticket};
-use crate::gang::{Gang, GangRoom, HeldGang, Kept};
-use crate::host::Host;
-use crate::hosts::Hosts;
-use crate::scheduler::Scheduler;
-use crate::shares::{Spare, shares};
+use super::Scheduler;
+use super::shares::{Spare, shares};
+use crate::hosts::{Host, Hosts};
+use crate::requests::{Decision, Gang, GangRoom, HeldGang, Kept, Parts, Policy, Ticket};
 
 impl Scheduler {
     /// Adds a gang, which waits until `deadline` at the longest.

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use snowmelt_types::{Digest, HostName};
 
-use crate::call::Call;
-use crate::scheduler::Scheduler;
+use super::Scheduler;
+use crate::requests::Call;
 
 /// The least time between two requests to a provider.
 const INTERVAL: Duration = Duration::from_secs(5);

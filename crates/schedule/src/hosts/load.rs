@@ -1,6 +1,6 @@
 //! The load of a host's cores.
 
-use crate::host::Host;
+use super::host::Host;
 
 /// The cores of a host and what is taken of them, in thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
