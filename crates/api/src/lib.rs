@@ -68,45 +68,40 @@
 //! | `POST /v1/hosts` | [`HostJoin`] | 204; a host repeats the request each second |
 //! | `DELETE /v1/hosts/{name}` | | 204 |
 //!
+//! Rooms use those above them in this table only:
+//!
+//! | room | owns |
+//! |---|---|
+//! | `files` | files of UDFs |
+//! | `functions` | deployed functions, their calls and bursts |
+//! | `queries` | queries, their profiles and costs |
+//! | `udfs` | registered UDFs |
+//! | `platform` | the server, hosts, trees, networks of jobs, figures |
+//! | `leases` | leases of instances |
+//! | `images` | block images |
+//! | `openapi` | the API as an OpenAPI document |
+//!
 //! Boundary: this crate does not know how anything is run. It depends on no crate that does.
 
-mod answer;
-mod bursts;
-mod cost;
-mod figures;
 mod files;
 mod functions;
-mod hosts;
 mod images;
-mod invocations;
 mod leases;
-mod networks;
 pub mod openapi;
 mod platform;
-mod profile;
 mod queries;
-mod trees;
 mod udfs;
 
-pub use answer::{Answer, Held};
-pub use bursts::{
-    BurstAnswer, BurstCalls, BurstPart, BurstRequest, BurstRoom, BurstState, BurstStatus,
-    NetworkRequest,
-};
-pub use cost::{Bill, Cost, PriceList, StoreRequests};
-pub use figures::{
-    ImportFigures, InstallFigures, LedgerFigures, NodeFigures, PoolFigures, START_BOUNDS_US, Start,
-    StartFigures, UseFigures, ZygoteFigures,
-};
 pub use files::{
     FileRef, FileRefs, FilesRequest, MAX_FILE_BYTES, MAX_FILES, MissingFiles, check_file_name,
     check_files, is_file_digest,
 };
 pub use functions::{
-    CallMode, FunctionOptions, FunctionSpec, FunctionSummary, PackRequest, Packed, RESULT_KEPT_MS,
-    Runtime, Wheel, no_code,
+    Answer, BatchRequest, BurstAnswer, BurstCalls, BurstPart, BurstRequest, BurstRoom, BurstState,
+    BurstStatus, CallMode, ColdKind, ColdReason, FailedCall, FunctionOptions, FunctionSpec,
+    FunctionSummary, Held, Invocation, InvocationState, InvokeRequest, LogEntry, NetworkRequest,
+    PackRequest, Packed, RESULT_KEPT_MS, Runtime, Wheel, no_code,
 };
-pub use hosts::{HostFacts, HostJoin, HostState, HostSummary, PoolStatus};
 pub use images::{
     ClientImage, ConversionRequest, ConvertedImage, DamagedBlock, DifferenceRequest, FetchedBlocks,
     ImageBlob, ImageDetail, ImageDifference, ImageEvent, ImagePlace, ImageRequest, ImageSource,
@@ -114,24 +109,20 @@ pub use images::{
     PullRequest, PulledImage, PushRequest, PushedImage, RegistryAccess, RegistryLogin, SharedParts,
     VerifiedImage, WarmRequest, WarmedImage,
 };
-pub use invocations::{
-    BatchRequest, ColdKind, ColdReason, FailedCall, Invocation, InvocationState, InvokeRequest,
-    LogEntry,
-};
 pub use leases::{LeaseOf, LeaseRequest, Leased, Returned};
-pub use networks::{
-    NetworkDetail, NetworkPart, NetworkSummary, PartNetwork, Trace, TracePoint, TraceRequest,
-    TraceStep, TraceTo,
-};
 pub use platform::{
-    Backup, CallFigures, Figures, PlatformPruneRequest, PrunedPart, ShutdownRequest, SpawnerHealth,
-    Status,
+    Backup, CallFigures, Figures, HostFacts, HostJoin, HostState, HostSummary, ImageBytes,
+    ImageTree, ImportFigures, InstallFigures, LedgerFigures, NetworkDetail, NetworkPart,
+    NetworkSummary, NodeFigures, PartNetwork, PlatformPruneRequest, PoolFigures, PoolStatus,
+    PrunedPart, START_BOUNDS_US, ShutdownRequest, SpawnerHealth, Start, StartFigures, Status,
+    StripePlace, Trace, TracePoint, TraceRequest, TraceStep, TraceTo, TreeHost, UseFigures,
+    ZygoteFigures,
 };
-pub use profile::{
-    DiscardedAttempt, Finding, Lane, LargestPartition, PhaseSpan, Profile, StageProfile, Totals,
+pub use queries::{
+    Bill, Cost, DiscardedAttempt, Event, Finding, Lane, LargestPartition, Phase, PhaseSpan,
+    PriceList, Profile, Progress, QueryOptions, QueryRequest, StageProfile, StoreRequests, Totals,
+    UdfSource,
 };
-pub use queries::{Event, Phase, Progress, QueryOptions, QueryRequest, UdfSource};
-pub use trees::{ImageBytes, ImageTree, StripePlace, TreeHost};
 pub use udfs::{RegisterRequest, UdfLogEntry, UdfSummary};
 
 /// The header with the tenant of a request. Default: the tenant of the user of the connection.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use snowmelt_wire::{OperatorMetric, TaskProgress};
 use utoipa::ToSchema;
 
-use crate::cost::Cost;
+use super::cost::Cost;
 
 /// The profile of one query: its time, bytes and memory by phase, operator and sandbox. Times are microseconds since the query was
 /// accepted; amounts of memory are bytes.

@@ -1,0 +1,30 @@
+//! The platform itself, and its hosts.
+//!
+//! | member | shapes of |
+//! |---|---|
+//! | `status` | the status, the figures and the end of a server |
+//! | `figures` | figures of a host |
+//! | `hosts` | hosts of a cluster |
+//! | `trees` | trees of hosts through which images spread |
+//! | `networks` | networks of jobs |
+
+mod figures;
+mod hosts;
+mod networks;
+mod status;
+mod trees;
+
+pub use figures::{
+    ImportFigures, InstallFigures, LedgerFigures, NodeFigures, PoolFigures, START_BOUNDS_US, Start,
+    StartFigures, UseFigures, ZygoteFigures,
+};
+pub use hosts::{HostFacts, HostJoin, HostState, HostSummary, PoolStatus};
+pub use networks::{
+    NetworkDetail, NetworkPart, NetworkSummary, PartNetwork, Trace, TracePoint, TraceRequest,
+    TraceStep, TraceTo,
+};
+pub use status::{
+    Backup, CallFigures, Figures, PlatformPruneRequest, PrunedPart, ShutdownRequest, SpawnerHealth,
+    Status,
+};
+pub use trees::{ImageBytes, ImageTree, StripePlace, TreeHost};
