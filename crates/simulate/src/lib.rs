@@ -2,6 +2,16 @@
 //! and by the ways that these are compared with (FaaSNet 3 and 4), in one burst or over the hours
 //! of a trace.
 //!
+//! Rooms use those above them in this table only:
+//!
+//! | room | owns |
+//! |---|---|
+//! | `error`, `setting`, `strategy` | errors, settings, the ways that are compared |
+//! | `model` | links, streams of blocks and the work of hosts |
+//! | `burst` | one burst |
+//! | `trace` | calls of functions over hours |
+//! | `replay` | a trace in simulated time |
+//!
 //! Boundary: the trees are those of `snowmelt-tree`, and calls are placed by `snowmelt-schedule`.
 //! Links, processors and failures are a model ([`Setting`] lists what it assumes). Nothing is read,
 //! sent or measured.
@@ -10,17 +20,10 @@
 
 #![forbid(unsafe_code)]
 
-mod engine;
+mod burst;
 mod error;
-mod failures;
-mod links;
-mod local;
-mod network;
-mod outcome;
-mod placement;
+mod model;
 mod replay;
-mod report;
-mod run;
 mod setting;
 mod strategy;
 mod trace;
@@ -28,12 +31,11 @@ mod trace;
 #[cfg(test)]
 mod tests;
 
+pub use burst::{Outcome, Spread, simulate};
 pub use error::Error;
-pub use outcome::{Outcome, Spread};
 pub use replay::{
     Kill, Losses, Policy, Progress, Replayed, TRACE_ASSUMPTIONS, Waits, Window, replay,
 };
-pub use run::simulate;
 pub use setting::{ASSUMPTIONS, Setting};
 pub use snowmelt_tree::Repair;
 pub use strategy::Strategy;

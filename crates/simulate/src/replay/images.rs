@@ -8,8 +8,7 @@ use std::collections::HashMap;
 
 use snowmelt_tree::{Striped, Tree};
 
-use crate::engine::{Blocks, Engine, REGISTRY};
-use crate::local::{Local, Slot};
+use crate::model::{Blocks, Engine, Local, REGISTRY, Slot};
 use crate::setting::Setting;
 use crate::strategy::Strategy;
 

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 
-use crate::links::Links;
+use crate::model::Links;
 
 #[derive(Clone, Debug)]
 struct Case {

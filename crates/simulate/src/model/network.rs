@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use snowmelt_tree::{Striped, Tree};
 
-use crate::engine::{Engine, REGISTRY};
+use super::engine::{Engine, REGISTRY};
 use crate::setting::Setting;
 
 /// The sources from which hosts read images.

@@ -2,14 +2,12 @@
 
 use fastrand::Rng;
 
-use crate::engine::{Blocks, Engine};
+use super::failures::Failures;
+use super::outcome::Outcome;
+use super::placement::{Placement, add_slots, sources};
+use super::report::Report;
 use crate::error::Error;
-use crate::failures::Failures;
-use crate::local::Local;
-use crate::network::Network;
-use crate::outcome::Outcome;
-use crate::placement::{Placement, add_slots, sources};
-use crate::report::Report;
+use crate::model::{Blocks, Engine, Local, Network};
 use crate::setting::Setting;
 use crate::strategy::Strategy;
 

@@ -1,10 +1,8 @@
 //! The outcome of a simulation that has ended.
 
-use crate::engine::Engine;
-use crate::failures::Failures;
-use crate::local::{Local, Slot};
-use crate::network::{Network, Sources};
-use crate::outcome::{Outcome, Spread};
+use super::failures::Failures;
+use super::outcome::{Outcome, Spread};
+use crate::model::{Engine, Local, Network, Slot, Sources};
 use crate::setting::Setting;
 use crate::strategy::Strategy;
 

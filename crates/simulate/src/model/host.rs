@@ -4,7 +4,7 @@
 //! Invariant: the bytes of each stream are counted here once more, so that a host that got a byte
 //! twice or not at all is found.
 
-use crate::engine::{Blocks, Observe};
+use super::engine::{Blocks, Observe};
 
 /// The part of a function on one host, or on each host of a group.
 #[derive(Clone, Debug)]

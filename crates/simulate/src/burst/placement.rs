@@ -6,8 +6,7 @@ use std::collections::HashMap;
 use fastrand::Rng;
 use snowmelt_tree::{Striped, Tree};
 
-use crate::local::{Local, Slot};
-use crate::network::{Network, Sources};
+use crate::model::{Local, Network, Slot, Sources};
 use crate::setting::Setting;
 use crate::strategy::Strategy;
 

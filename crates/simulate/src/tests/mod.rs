@@ -12,9 +12,8 @@ use proptest::prelude::*;
 use snowmelt_tree::Repair;
 use snowmelt_types::Report;
 
-use crate::engine::{Blocks, Observe};
-use crate::local::{Local, Slot};
-use crate::run::run;
+use crate::burst::run;
+use crate::model::{Blocks, Local, Observe, Slot};
 use crate::{Error, Outcome, Setting, Spread, Strategy, simulate};
 
 const ALL: [Strategy; 5] =

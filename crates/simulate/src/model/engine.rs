@@ -8,7 +8,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-use crate::links::Links;
+use super::links::Links;
 
 /// The sender of streams without a parent.
 pub(crate) const REGISTRY: u32 = u32::MAX;

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use fastrand::Rng;
 
-use crate::engine::{Engine, Observe, REGISTRY};
-use crate::network::{Network, Sources};
+use crate::model::{Engine, Network, Observe, REGISTRY, Sources};
 use crate::setting::Setting;
 
 /// The effect of the failures in a simulation.

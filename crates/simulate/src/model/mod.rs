@@ -1,0 +1,19 @@
+//! Hosts and links in simulated time.
+//!
+//! | member | job |
+//! |---|---|
+//! | `links` | links that share their rate fairly between flows |
+//! | `engine` | streams of blocks |
+//! | `host` | the work of a host on the blocks that reach it |
+//! | `network` | the streams of a simulation, and their sources |
+
+mod engine;
+mod host;
+mod links;
+mod network;
+
+pub(crate) use engine::{Blocks, Engine, Observe, REGISTRY};
+pub(crate) use host::{Local, Slot};
+#[cfg(test)]
+pub(crate) use links::Links;
+pub(crate) use network::{Network, Sources};
