@@ -26,8 +26,7 @@ use crate::cluster::hosts::Host;
 use crate::cluster::placements::PlacedGang;
 use crate::cluster::trees;
 use crate::functions::preparation;
-use crate::metrics::calls::label;
-use crate::metrics::durations::SUCCEEDED;
+use crate::reports::{SUCCEEDED, label};
 use crate::state::records::{FunctionRecord, JobRecord, PartRecord};
 
 /// A burst whose parts are all ready, or called already by an earlier control.

@@ -20,9 +20,7 @@ use super::preparation::Live;
 use super::slot::Slot;
 use super::{cold_start, failed};
 use crate::cluster::placements::{Acquired, Placed, Placements, Ran, is_unanswered};
-use crate::metrics::calls::{Calls, Counted};
-use crate::metrics::durations::Durations;
-use crate::progress::output;
+use crate::reports::{Calls, Counted, Durations, output};
 use crate::state::logs::Logs;
 
 /// The caller of functions: finds a host and an instance for each call, counts the call, and keeps

@@ -34,8 +34,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::access::secrets::SecretSources;
 use crate::cluster::placements::{Acquired, Placements};
-use crate::metrics::durations::Durations;
 use crate::now_ms;
+use crate::reports::Durations;
 use crate::state::analysis_cache::AnalysisCache;
 use crate::state::logs::Logs;
 use crate::state::records::{FunctionId, FunctionRecord, Records};

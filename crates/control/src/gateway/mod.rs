@@ -31,9 +31,9 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::access::identity::{Identity, identify};
-use crate::metrics;
 use crate::platform::Platform;
 use crate::platform::prune::prune;
+use crate::reports::metrics;
 use crate::state::backups;
 use crate::state::records::FunctionId;
 use answers::{Answer, answered, hold, take_room};

@@ -14,7 +14,7 @@ use tokio::net::UnixStream;
 use super::lease::Out;
 use super::watch::Watched;
 use crate::access::identity::Identity;
-use crate::progress::output::beginning;
+use crate::reports::beginning;
 
 /// How long a process of this machine may take to send its request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);

@@ -40,7 +40,7 @@ use crate::access::identity::Identity;
 use crate::access::redaction::Folders;
 use crate::cluster::placements::{Acquired, Callee, Placements, Ran};
 use crate::functions::Functions;
-use crate::metrics::durations::{DROPPED, Durations, SUCCEEDED};
+use crate::reports::{DROPPED, Durations, SUCCEEDED};
 use crate::state::records::FunctionId;
 use crate::udfs::UdfRegistry;
 use client::{Client, Keep, broken};

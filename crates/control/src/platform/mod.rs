@@ -30,9 +30,8 @@ use crate::functions::Functions;
 use crate::functions::async_calls::AsyncCalls;
 use crate::images::Images;
 use crate::leases::Leases;
-use crate::metrics::Times;
-use crate::metrics::durations::Durations;
 use crate::queries::Queries;
+use crate::reports::{Durations, Times};
 use crate::udfs::UdfRegistry;
 use prunings::Prunings;
 

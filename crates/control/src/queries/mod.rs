@@ -26,10 +26,8 @@ use tracing::field::Empty;
 use crate::cluster::hosts::Hosts;
 use crate::cluster::placements::{Placements, QueryPeers};
 use crate::cluster::trees::Trees;
-use crate::metrics::durations::{DROPPED, Durations, SUCCEEDED};
 use crate::now_ms;
-use crate::progress::output;
-use crate::progress::{EventReporter, Events, encoded};
+use crate::reports::{DROPPED, Durations, EventReporter, Events, SUCCEEDED, encoded, output};
 use crate::udfs::{UdfRegistry, UdfSet};
 use counts::{Running, WithObjects};
 

@@ -13,7 +13,7 @@ use snowmelt_wire::{CreateFunction, Definition, SourceCode};
 
 use super::UdfRegistry;
 use super::registry::check;
-use crate::progress::Events;
+use crate::reports::Events;
 use crate::state::records::Existing;
 
 /// A statement that defines a function has no tasks.

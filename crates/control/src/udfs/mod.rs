@@ -28,7 +28,7 @@ use snowmelt_wire::{Load, Mode, OnError, Signature, SourceCode, UdfKind};
 use crate::access::secrets::SecretSources;
 use crate::cluster::trees::OwnPlaces;
 use crate::functions::declarations::{Declared, declared};
-use crate::progress::Events;
+use crate::reports::Events;
 use crate::state::analysis_cache::AnalysisCache;
 
 pub(crate) use files::blocking;

@@ -10,7 +10,7 @@ use snowmelt_wire::Signature;
 
 use super::orphans::Pending;
 use super::{UdfCatalog, UdfLogs, UdfSet};
-use crate::progress::Events;
+use crate::reports::Events;
 use crate::state::records::{Existing, LeasedVersion, Records, UdfEntry, UdfRecord};
 
 /// The most functions that one piece of code may define.

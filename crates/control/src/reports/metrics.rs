@@ -1,8 +1,4 @@
 //! The metrics of a platform in the OpenMetrics text format, which Prometheus reads.
-//! `calls` counts calls of functions by their outcome, `durations` has how long they took.
-
-pub(crate) mod calls;
-pub(crate) mod durations;
 
 use std::fmt;
 
@@ -17,7 +13,7 @@ use snowmelt_api::{
 };
 use snowmelt_rpc::trace::Export;
 
-use durations::{BOUNDS_S, Histogram, Series};
+use super::durations::{BOUNDS_S, Histogram, Series};
 
 /// The content type of `GET /metrics`.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use snowmelt_api::Event;
 use snowmelt_wire::{Frame, Kind};
 
-use super::Events;
+use super::events::Events;
 
 /// The most that a caller is shown of one call, or of one function of a query.
 const MAX_BYTES: usize = 8 << 10;

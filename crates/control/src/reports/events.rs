@@ -1,6 +1,4 @@
-//! Events of a query on their way to its client; `output` cuts what functions print for them.
-
-pub(crate) mod output;
+//! Events of a query on their way to its client.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
