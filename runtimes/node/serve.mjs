@@ -11,9 +11,9 @@ import { pathToFileURL } from "node:url";
 
 const [LOAD, READY, CALL, RETURN, FAILURE, , , END] = [1, 2, 3, 4, 5, 6, 7, 8];
 const HEADER_BYTES = 8;
-const MOST_BYTES = 256 << 20;
+const MAX_BYTES = 256 << 20;
 // The longest answer that the platform takes.
-const MOST_ANSWER_BYTES = 64 << 20;
+const MAX_ANSWER_BYTES = 64 << 20;
 const [TEXT_CHARACTERS, INPUT_CHARACTERS, FRAMES] = [2000, 200, 20];
 const CODE = `${process.env.SNOWMELT_CODE}/`;
 // What the sandbox's limits look like from inside.
@@ -79,7 +79,7 @@ function scratch() {
 function written(value) {
   const text = JSON.stringify(value === undefined ? null : value);
   if (text === undefined) throw new TypeError(`a ${typeof value} is not JSON`);
-  if (Buffer.byteLength(text) > MOST_ANSWER_BYTES) throw new TypeError(`the answer has more than ${MOST_ANSWER_BYTES} bytes`);
+  if (Buffer.byteLength(text) > MAX_ANSWER_BYTES) throw new TypeError(`the answer has more than ${MAX_ANSWER_BYTES} bytes`);
   return text;
 }
 
@@ -133,7 +133,7 @@ async function serve(socket) {
     while (bytes >= due) {
       const all = held.length === 1 ? held[0] : Buffer.concat(held);
       const end = HEADER_BYTES + all.readUInt32LE(0);
-      if (end - HEADER_BYTES > MOST_BYTES) throw new Error("a frame is longer than any may be");
+      if (end - HEADER_BYTES > MAX_BYTES) throw new Error("a frame is longer than any may be");
       [held, due] = [[all], end];
       if (bytes < end) break;
       const kind = all.readUInt8(4);

@@ -292,7 +292,7 @@ impl Route {
 
     fn answers<T: ToSchema>(mut self, status: u16) -> Self {
         let schema = self.refer::<T>();
-        self.respond(&status.to_string(), &T::name(), Some((JSON, schema)))
+        self.respond(&status.to_string(), &described::<T>(), Some((JSON, schema)))
     }
 
     fn answers_list<T: ToSchema>(mut self) -> Self {
@@ -313,7 +313,7 @@ impl Route {
     }
 
     fn answers_nothing(self, status: u16) -> Self {
-        self.respond(&status.to_string(), "No body", None)
+        self.respond(&status.to_string(), "Done; the answer has no body", None)
     }
 
     fn respond(
@@ -330,6 +330,17 @@ impl Route {
         responses.insert(status.to_owned(), response.build().into());
         self
     }
+}
+
+/// The first line of a type's doc, which its schema has as description; its name, if it has none.
+fn described<T: ToSchema>() -> String {
+    let description = match T::schema() {
+        RefOr::T(Schema::Object(object)) => object.description,
+        RefOr::T(Schema::OneOf(one)) => one.description,
+        _ => None,
+    };
+    let first = description.and_then(|text| text.lines().next().map(str::to_owned));
+    first.unwrap_or_else(|| T::name().into_owned())
 }
 
 fn content(schema: RefOr<Schema>) -> Content {

@@ -7,7 +7,7 @@ use snowmelt_types::QueryId;
 use snowmelt_wire::Signature;
 use utoipa::ToSchema;
 
-use crate::{FileRefs, UdfSource};
+use crate::{FileRef, FileRefs, UdfSource};
 
 /// Registers all UDFs that a piece of code defines. A name that is registered already gets another
 /// version; calls that have begun go on with the version that they began with.
@@ -38,6 +38,7 @@ pub struct UdfSummary {
     pub packages: Vec<String>,
     /// Files that the UDF's instances see.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = BTreeMap<String, FileRef>)]
     pub files: FileRefs,
     /// Secrets of the UDF by the names that the code uses, as references.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

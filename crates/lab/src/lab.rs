@@ -109,7 +109,7 @@ impl Lab {
     /// # Errors
     /// A file of the lab cannot be read.
     pub fn service_states(&self) -> Result<Vec<State<Service>>> {
-        self.services().into_iter().map(|it| state(it.machine.clone(), it)).collect()
+        self.services().into_iter().map(|service| state(service.machine.clone(), service)).collect()
     }
 
     /// A host or service by its name.

@@ -93,7 +93,7 @@ impl Process {
         let mut stopped = HashSet::new();
         loop {
             let found = self.with_below();
-            let new: Vec<_> = found.into_iter().filter(|it| stopped.insert(*it)).collect();
+            let new: Vec<_> = found.into_iter().filter(|found| stopped.insert(*found)).collect();
             if new.is_empty() {
                 return Ok(());
             }

@@ -138,7 +138,8 @@ impl Installer {
     ) -> Result<Environment> {
         let kept = environment.wheels.iter().filter(|wheel| keep.contains(&wheel.digest));
         let kept: Vec<Wheel> = kept.cloned().collect();
-        if let Some(foreign) = keep.iter().find(|one| kept.iter().all(|it| it.digest != **one)) {
+        if let Some(foreign) = keep.iter().find(|one| kept.iter().all(|kept| kept.digest != **one))
+        {
             return Err(Error::NoSuchWheel { digest: foreign.clone() });
         }
         let wheels: Vec<Digest> = kept.iter().map(|wheel| wheel.digest.clone()).collect();

@@ -274,7 +274,8 @@ mod tests {
         assert_eq!(client.take_results(groups, 10).unwrap().len(), 10);
         assert!(client.take_results(groups, 0).unwrap().is_empty());
         let calls: Vec<_> = calls.try_iter().collect();
-        let sent: Vec<usize> = calls.iter().map(|(_, rows)| *rows).filter(|it| *it > 0).collect();
+        let sent: Vec<usize> =
+            calls.iter().map(|(_, rows)| *rows).filter(|call| *call > 0).collect();
         assert_eq!((sent.len(), sent.iter().sum::<usize>()), (3, 20_000));
         let states: Vec<_> =
             calls.iter().filter(|(call, _)| call.step == AggregateStep::State).collect();

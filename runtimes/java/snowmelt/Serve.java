@@ -23,9 +23,9 @@ import java.util.Map;
 public final class Serve {
     private static final int LOAD = 1, READY = 2, CALL = 3, RETURN = 4, FAILURE = 5, END = 8;
     private static final int HEADER_BYTES = 8;
-    private static final int MOST_BYTES = 256 << 20;
+    private static final int MAX_BYTES = 256 << 20;
     /** The longest answer that the platform takes. */
-    private static final int MOST_ANSWER_BYTES = 64 << 20;
+    private static final int MAX_ANSWER_BYTES = 64 << 20;
 
     private final String folder;
     private Handler handler;
@@ -63,7 +63,7 @@ public final class Serve {
         ByteBuffer header = ByteBuffer.allocate(HEADER_BYTES).order(ByteOrder.LITTLE_ENDIAN);
         while (in.readNBytes(header.array(), 0, HEADER_BYTES) == HEADER_BYTES) {
             int length = header.getInt(0);
-            if (length < 0 || length > MOST_BYTES) {
+            if (length < 0 || length > MAX_BYTES) {
                 throw new IOException("a frame is longer than any may be");
             }
             int kind = header.get(4);
@@ -100,9 +100,9 @@ public final class Serve {
 
     private static byte[] answer(Handler loaded, Object event) throws Failure {
         byte[] payload = bytes(loaded.call(event));
-        if (payload.length > MOST_ANSWER_BYTES) {
+        if (payload.length > MAX_ANSWER_BYTES) {
             throw new Failure("type", "its answer has " + payload.length + " bytes, and "
-                    + MOST_ANSWER_BYTES + " are the most", null);
+                    + MAX_ANSWER_BYTES + " are the most", null);
         }
         return payload;
     }

@@ -8,7 +8,7 @@ use snowmelt_types::{ByteSize, CpuMillis, FunctionName, Tenant};
 use snowmelt_wire::SourceCode;
 use utoipa::ToSchema;
 
-use crate::FileRefs;
+use crate::{FileRef, FileRefs};
 
 /// How long the result of an asynchronous call is kept by default, in milliseconds.
 pub const RESULT_KEPT_MS: u64 = 24 * 60 * 60 * 1000;
@@ -54,6 +54,7 @@ pub struct FunctionSpec {
     pub packages: Vec<String>,
     /// Files that were sent before, by the names that the function uses.
     #[serde(default, skip_serializing_if = "FileRefs::is_empty")]
+    #[schema(value_type = BTreeMap<String, FileRef>)]
     pub files: FileRefs,
     /// Secrets by the names that the code uses, as references: `env:VARIABLE` or `file:NAME`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

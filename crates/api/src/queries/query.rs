@@ -7,7 +7,7 @@ use snowmelt_types::{ByteSize, QueryId, Tenant};
 use snowmelt_wire::{CsvOption, ExchangeOptions, Parameters, PriceFile, Signature, SourceCode};
 use utoipa::ToSchema;
 
-use crate::FileRefs;
+use crate::{FileRef, FileRefs};
 
 /// A query with everything that it needs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
@@ -31,6 +31,7 @@ pub struct QueryRequest {
     /// Files of the function that a CREATE FUNCTION statement defines. Their contents are sent
     /// before.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = BTreeMap<String, FileRef>)]
     pub files: FileRefs,
     /// The tenant, which only clients of older versions send here. Another one than the tenant of
     /// the request is refused.
@@ -63,6 +64,7 @@ pub struct UdfSource {
     pub image: Option<String>,
     /// Files that the UDFs' instances see: models, data, modules.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = BTreeMap<String, FileRef>)]
     pub files: FileRefs,
     /// Secrets by the names that the code uses, as references: `env:VARIABLE` or `file:NAME`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

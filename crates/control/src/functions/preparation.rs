@@ -59,7 +59,9 @@ impl Live {
         let place = placements.own_tree_place(&record);
         let unit = code.prepare(node, place.as_ref(), secrets.clone()).await;
         let unit = unit.map_err(|error| error.report())?;
-        if let Some(image) = code.program.as_mut().and_then(|it| it.request.image.as_mut()) {
+        if let Some(image) =
+            code.program.as_mut().and_then(|program| program.request.image.as_mut())
+        {
             // Other hosts take the image that the name leads to now.
             *image = pinned(image, &unit);
         }

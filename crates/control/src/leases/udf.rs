@@ -78,7 +78,8 @@ fn code(tenant: &Tenant, binding: &UdfBinding) -> Option<FunctionCode> {
 /// Makes the facts by which the scheduler places leases of the UDF.
 fn needs(tenant: &Tenant, binding: &UdfBinding, code: Option<&FunctionCode>) -> Call {
     let UdfBinding { unit, limits, source, .. } = binding;
-    let tree = source.as_ref().and_then(|it| it.image.as_ref()).map(|image| image.tree.clone());
+    let tree =
+        source.as_ref().and_then(|source| source.image.as_ref()).map(|image| image.tree.clone());
     let packages = source.as_ref().map_or(&[][..], |source| &source.packages);
     let function = code.map_or_else(|| unit.digest.clone(), FunctionCode::digest);
     Call { near_first: true, ..needs_of(tenant, function, (tree, packages), limits) }

@@ -80,7 +80,11 @@ pub(super) fn encode(
         }
     }
     let node = ExchangeReadNode {
-        equal: facts.equal.iter().map(|it| expressions(&mut it.iter())).collect::<Result<_>>()?,
+        equal: facts
+            .equal
+            .iter()
+            .map(|equal| expressions(&mut equal.iter()))
+            .collect::<Result<_>>()?,
         in_partition: Some(expressions(&mut in_partition.iter())?),
         everywhere: Some(expressions(&mut everywhere.iter())?),
         stage: read.stage(),

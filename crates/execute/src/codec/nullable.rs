@@ -97,7 +97,7 @@ impl PhysicalOptimizerRule for KeepNullable {
         _: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         plan.transform_up(|node| match node.downcast_ref::<ProjectionExec>() {
-            Some(projection) if projection.expr().iter().any(|it| is_to_nullable(&it.expr)) => {
+            Some(projection) if projection.expr().iter().any(|expr| is_to_nullable(&expr.expr)) => {
                 let replaced =
                     projection.expr().iter().map(replaced).collect::<Result<Vec<_>>>()?;
                 let input = Arc::clone(projection.input());

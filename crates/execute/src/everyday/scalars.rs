@@ -86,7 +86,8 @@ fn timestamps(columns: &[ArrayRef]) -> Result<ArrayRef> {
         return Ok(Arc::new(times));
     }
     let fields = fields.iter().map(whole).collect::<Result<Vec<_>, _>>()?;
-    let fields: Vec<&Int64Array> = fields.iter().map(|it| it.as_primitive::<Int64Type>()).collect();
+    let fields: Vec<&Int64Array> =
+        fields.iter().map(|field| field.as_primitive::<Int64Type>()).collect();
     let seconds = cast(seconds, &DataType::Float64)?;
     let seconds = seconds.as_primitive::<Float64Type>();
     let of_row = |row: usize| -> Result<Option<i64>> {

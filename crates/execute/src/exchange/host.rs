@@ -309,7 +309,7 @@ mod tests {
         let ranges = vec![(first, length - first), (0, first), (7, 0)];
         let frames = read(&sources[0].1, ranges).await.unwrap();
         let found: Vec<_> =
-            frames.iter().map(|it| (it.payload.first(), it.payload.len())).collect();
+            frames.iter().map(|frame| (frame.payload.first(), frame.payload.len())).collect();
         assert_eq!(found, [(Some(&2), 10), (None, 0), (Some(&1), 5 << 20)]);
         assert_eq!(sources[1].0, 4);
         assert_eq!(read(&sources[1].1, vec![(0, 9)]).await.unwrap().len(), 1);

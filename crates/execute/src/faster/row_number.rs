@@ -42,8 +42,12 @@ pub(super) fn execution_for(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<
 
 fn numbers_rows(expression: &Arc<dyn WindowExpr>) -> bool {
     let standard = expression.as_any().downcast_ref::<StandardWindowExpr>();
-    let function = standard.and_then(|it| {
-        it.get_standard_func_expr().as_any().downcast_ref::<WindowUDFExpr>().map(WindowUDFExpr::fun)
+    let function = standard.and_then(|standard| {
+        standard
+            .get_standard_func_expr()
+            .as_any()
+            .downcast_ref::<WindowUDFExpr>()
+            .map(WindowUDFExpr::fun)
     });
     function.is_some_and(|function| function.name() == "row_number")
 }

@@ -54,7 +54,7 @@ impl Pruning {
 
     /// The columns that the filter compares with constants.
     pub fn literal_columns(&self) -> Vec<String> {
-        self.predicate.as_ref().map(|it| it.literal_columns()).unwrap_or_default()
+        self.predicate.as_ref().map(|predicate| predicate.literal_columns()).unwrap_or_default()
     }
 
     /// The row groups of a file, of those that begin in `range`.

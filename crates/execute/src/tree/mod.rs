@@ -1,6 +1,8 @@
-//! Plans as trees of operators: nodes, their children, and the leaves that a partition reads.
+//! Plans as trees of operators: nodes, their children, and the leaves that a partition reads. And
+//! methods that operators have alike.
 
 mod leaves;
+mod methods;
 
 use std::sync::Arc;
 

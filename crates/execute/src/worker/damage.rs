@@ -63,7 +63,7 @@ fn parts_of(scan: &FileScanConfig, group: usize) -> Vec<Part> {
     let name = |index: usize| schema.fields().get(index).map(|field| field.name().clone());
     let columns = scan.file_source().projection();
     let columns: Option<HashSet<String>> =
-        columns.map(|it| it.column_indices().into_iter().filter_map(name).collect());
+        columns.map(|column| column.column_indices().into_iter().filter_map(name).collect());
     let files = scan.file_groups.get(group).map(|group| group.files()).unwrap_or_default();
     let part = |file: &PartitionedFile| Part {
         url: scan.object_store_url.clone(),

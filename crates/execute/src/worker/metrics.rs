@@ -59,7 +59,7 @@ fn collect(
 /// The part of a UDF's use that belongs to an operator that computed for `most` nanoseconds; the
 /// rest stays for the other operators that call it.
 fn attributed(name: &str, most: u64, used: &mut [UdfUse]) -> (u64, u64) {
-    let Some(it) = used.iter_mut().find(|it| it.name == name) else { return (0, 0) };
+    let Some(it) = used.iter_mut().find(|used| used.name == name) else { return (0, 0) };
     let nanos = it.nanos.min(most);
     it.nanos -= nanos;
     (std::mem::take(&mut it.rows), nanos)

@@ -41,7 +41,8 @@ pub(super) fn narrow(
 /// A scan of the files of some partitions.
 fn files(scan: &FileScanConfig, partitions: &[u32]) -> Arc<dyn ExecutionPlan> {
     let mut scan = scan.clone();
-    let groups = partitions.iter().filter_map(|it| scan.file_groups.get(*it as usize));
+    let groups =
+        partitions.iter().filter_map(|partition| scan.file_groups.get(*partition as usize));
     scan.file_groups = match scan.output_ordering.is_empty() {
         true => {
             let files = groups.flat_map(|group| group.files().iter().cloned()).collect();
@@ -77,5 +78,7 @@ fn union(node: &Arc<dyn ExecutionPlan>, partitions: &[u32]) -> Result<Arc<dyn Ex
 /// The numbers under which the partitions of a narrowed plan are posted: as many of the task's own.
 pub(super) fn numbers(narrowed: &Arc<dyn ExecutionPlan>, partitions: &[u32]) -> Vec<u32> {
     let last = partitions.last().copied().unwrap_or_default();
-    (0..count(narrowed)).map(|it| partitions.get(it).copied().unwrap_or(last)).collect()
+    (0..count(narrowed))
+        .map(|partition| partitions.get(partition).copied().unwrap_or(last))
+        .collect()
 }

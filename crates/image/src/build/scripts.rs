@@ -184,7 +184,8 @@ fn is_short(option: &str, letter: char) -> bool {
 fn effect(command: &[String]) -> Option<String> {
     let name = command.first()?.rsplit('/').next()?;
     // That an earlier version is removed has no effect in an image.
-    let is_done = name == "update-alternatives" && !command.iter().any(|it| it == "--install");
+    let is_done =
+        name == "update-alternatives" && !command.iter().any(|command| command == "--install");
     (EFFECTS.contains(&name) && !is_done).then(|| name.to_owned())
 }
 
@@ -262,7 +263,8 @@ mod tests {
         assert!(fs::symlink_metadata(root.join("usr/lib/none")).is_err(), "it leads nowhere");
         assert_eq!(to("etc/web/default"), "/bin/dash");
         assert!(fs::symlink_metadata(root.join("etc/web/gone")).is_err(), "it leads nowhere");
-        let left: Vec<_> = left.iter().map(|it| (&*it.package, it.commands.join(" "))).collect();
+        let left: Vec<_> =
+            left.iter().map(|left| (&*left.package, left.commands.join(" "))).collect();
         let odd = ("odd", "update-alternatives".to_owned());
         let web = ("web", "ln".to_owned());
         assert_eq!(left, [("nginx", "adduser chown".to_owned()), web, odd]);

@@ -97,8 +97,10 @@ impl<B: Bytes> Tree<B> {
             Operation::ListXattrs { node, size, user } => {
                 let xattrs = self.volume.xattrs(&self.file(*node).await?).await?;
                 // Only the administrator may read these names.
-                let visible = xattrs.keys().filter(|it| *user == 0 || !it.starts_with(b"trusted."));
-                let list: Vec<u8> = visible.flat_map(|it| [it.as_slice(), &[0]].concat()).collect();
+                let visible =
+                    xattrs.keys().filter(|xattr| *user == 0 || !xattr.starts_with(b"trusted."));
+                let list: Vec<u8> =
+                    visible.flat_map(|name| [name.as_slice(), &[0]].concat()).collect();
                 Ok(protocol::sized(&list, *size))
             }
             Operation::Statistics => Ok(Ok(entries::statistics(&self.volume.statistics().await?))),

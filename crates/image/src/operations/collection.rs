@@ -199,7 +199,7 @@ mod tests {
                         drop(converted);
                         let named = layout.find(Some(name)).unwrap();
                         let image = Image::decode(&layout.read_blob(&named).unwrap()).unwrap();
-                        assert!(image.blobs().all(|it| layout.blob_path(&it.digest).is_file()));
+                        assert!(image.blobs().all(|blob| layout.blob_path(&blob.digest).is_file()));
                         layout.untag(name).unwrap();
                     }
                 })

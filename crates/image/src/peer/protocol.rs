@@ -283,7 +283,7 @@ mod tests {
 
     #[tokio::test]
     async fn pieces_that_arrive_in_small_parts_share_their_buffers() {
-        let sent: Vec<u8> = (0..300_000_u32).map(|it| (it % 251) as u8).collect();
+        let sent: Vec<u8> = (0..300_000_u32).map(|number| (number % 251) as u8).collect();
         let (mut to, mut from) = tokio::io::duplex(1000);
         let writing = sent.clone();
         let writer = tokio::spawn(async move {

@@ -200,8 +200,11 @@ impl Upstreams {
     /// Expels the host that sent this byte last, if a host did.
     pub(super) fn found_damaged(&self, blob: &OciDigest, byte: u64) {
         let senders = self.senders();
-        let sent = senders.iter().rev().find(|it| it.blob == *blob && it.range.contains(&byte));
-        let Some((route, peer)) = sent.and_then(|it| it.peer.clone()) else { return };
+        let sent = senders
+            .iter()
+            .rev()
+            .find(|sender| sender.blob == *blob && sender.range.contains(&byte));
+        let Some((route, peer)) = sent.and_then(|sent| sent.peer.clone()) else { return };
         drop(senders);
         route.wrong_blocks.fetch_add(1, Ordering::Relaxed);
         let first = peer.expel();
@@ -227,7 +230,7 @@ impl Routes {
     fn limit(&mut self) {
         if self.images.len() > MAX_IMAGES {
             let placed = |route: &&Arc<Route>| route.placed.load(Ordering::Relaxed);
-            let oldest = self.images.values().min_by_key(placed).map(|it| it.image.clone());
+            let oldest = self.images.values().min_by_key(placed).map(|image| image.image.clone());
             if let Some(image) = oldest {
                 self.images.remove(&image);
                 self.blobs.retain(|_, route| route.image != image);
@@ -265,7 +268,7 @@ impl Route {
         let parents = self.parents();
         let host = |parent: &Parent| parent.peer.as_ref().map(|peer| peer.host.clone());
         match parents.split_first() {
-            Some((first, rest)) if rest.iter().any(|it| host(it) != host(first)) => {
+            Some((first, rest)) if rest.iter().any(|other| host(other) != host(first)) => {
                 // Small blobs are of different stripes as well.
                 let shift = blob.as_str().bytes().last().unwrap_or_default();
                 let stripe = (byte / RUN_BYTES + u64::from(shift)) % parents.len() as u64;
@@ -305,7 +308,7 @@ impl Route {
         match failure {
             Failure::Refused(Refusal::Missing) => {
                 for parent in self.parents().iter_mut() {
-                    let is_it = parent.peer.as_ref().is_some_and(|it| it.host == peer.host);
+                    let is_it = parent.peer.as_ref().is_some_and(|own| own.host == peer.host);
                     parent.lacks |= is_it;
                 }
             }

@@ -102,7 +102,8 @@ mod tests {
     fn windows_are_planned_when_their_turn_comes() {
         let table = table(1000, 60_000);
         let gap = std::cell::Cell::new(0);
-        let every_second: Vec<(usize, usize)> = (0..1000).step_by(2).map(|it| (0, it)).collect();
+        let every_second: Vec<(usize, usize)> =
+            (0..1000).step_by(2).map(|start| (0, start)).collect();
         let tables = [&table];
         let mut requests = requests(&tables, &every_second, || gap.get());
         assert_eq!(requests.next(), Some((0, 0..1)));

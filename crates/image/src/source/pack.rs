@@ -84,7 +84,9 @@ impl<W: Write> Archive<'_, W> {
             if !implied || self.is_special(path, name, &metadata)? {
                 self.head(path, name, &metadata, EntryType::Directory, b"", 0)?;
             }
-            return names.iter().try_for_each(|it| self.member(&path.join(it), &name.join(it)));
+            return names
+                .iter()
+                .try_for_each(|member| self.member(&path.join(member), &name.join(member)));
         }
         if metadata.nlink() > 1 {
             let first = self.links.entry((metadata.dev(), metadata.ino()));

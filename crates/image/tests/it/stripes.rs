@@ -22,7 +22,7 @@ async fn with_stripes_no_host_sends_much_more_than_the_image() {
         hosts.push(Host::patient(&image, &registry, None, Patience::default()).await);
     }
     let parent = |stripe: [usize; 6], host: usize| {
-        let place = stripe.iter().position(|it| *it == host).unwrap();
+        let place = stripe.iter().position(|member| *member == host).unwrap();
         Some(hosts[stripe[place.checked_sub(1)? / 2]].address)
     };
     for (number, host) in hosts.iter().enumerate() {

@@ -180,7 +180,7 @@ impl Images {
         if let (Some(keeper), Ok(digest)) = (keeper, digest.parse()) {
             let kept = keeper.kept();
             // A daemon that has just died has no start to report.
-            let _ = kept.control.as_ref().map(|it| say(it, &Control::Ready(digest), &[]));
+            let _ = kept.control.as_ref().map(|control| say(control, &Control::Ready(digest), &[]));
         }
     }
 

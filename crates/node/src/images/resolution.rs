@@ -59,7 +59,8 @@ pub async fn find_image(state: &Path, name: &str, access: &Access) -> Result<Fou
 /// leads to now if that has the digest, or else an image with the digest in the same place.
 pub(crate) async fn find_pinned(state: &Path, name: &str, manifest: &OciDigest) -> Result<Found> {
     let digest = Some(manifest.as_str());
-    let is_it = |found: &Result<Found>| found.as_ref().is_ok_and(|it| it.manifest == *manifest);
+    let is_it =
+        |found: &Result<Found>| found.as_ref().is_ok_and(|found| found.manifest == *manifest);
     let found = match name.parse()? {
         ImageLocation::Layout(folder, tag) => {
             let layout = Layout::open(&folder)?;

@@ -96,7 +96,7 @@ fn is_self_contained(info: &Path) -> bool {
     let Ok(text) = fs::read_to_string(info.join("WHEEL")) else { return false };
     let mut tags = text.lines().filter_map(|line| line.strip_prefix("Tag:")).peekable();
     let portable =
-        |tag: &str| ["manylinux", "musllinux", "-none-any"].iter().any(|it| tag.contains(it));
+        |tag: &str| ["manylinux", "musllinux", "-none-any"].iter().any(|part| tag.contains(part));
     tags.peek().is_some() && tags.all(portable)
 }
 

@@ -155,7 +155,7 @@ fn scan_reads(stage: &Stage, planned: &[PlannedTask], work: &Work) -> StageReads
         visit_scans(stage.body(), &task.partitions, &mut |config, groups| {
             let scan = Scan::new(config, &filled);
             let is_stored = config.object_store_url.as_str().starts_with("s3://");
-            let groups = groups.iter().filter_map(|it| config.file_groups.get(*it as usize));
+            let groups = groups.iter().filter_map(|group| config.file_groups.get(*group as usize));
             for part in groups.flat_map(|group| group.files()) {
                 reads.files += 1;
                 let found = scan.reads(part, &mut opened);

@@ -61,12 +61,14 @@ impl<'s> Scan<'s> {
         let predicate = config.file_source().filter();
         let schema = config.file_schema();
         let pruning = Pruning::new(predicate.clone(), schema);
-        let joins = predicate.as_ref().map(|it| joins_of(it, filled)).unwrap_or_default();
+        let joins =
+            predicate.as_ref().map(|predicate| joins_of(predicate, filled)).unwrap_or_default();
         let compared = joins.iter().filter(|(filter, _)| filter.few_keys);
         let compared = compared.filter_map(|(_, column)| column.clone()).collect();
         let joined = !joins.is_empty();
         let of_pages = |predicate| PagePruningAccessPlanFilter::new(predicate, Arc::clone(schema));
-        let pages = predicate.as_ref().is_some_and(|it| of_pages(it).filter_number() > 0);
+        let pages =
+            predicate.as_ref().is_some_and(|predicate| of_pages(predicate).filter_number() > 0);
         let pages = pages || joined;
         let columns = columns(config);
         Self { config, predicate, pruning, pages, joined, compared, columns }
@@ -85,7 +87,7 @@ impl<'s> Scan<'s> {
         let (metadata, mut reads) = opened.open(url, &part.object_meta.location, footer);
         let footer = metadata.as_ref();
         let LeftGroups { groups, is_whole } = self.pruning.row_groups(part.range.as_ref(), footer);
-        if self.pages && (self.joined || !is_whole.iter().all(|it| *it)) {
+        if self.pages && (self.joined || !is_whole.iter().all(|whole| *whole)) {
             reads.add(page_index(footer, &groups));
         }
         for (place, group) in groups.iter().enumerate() {

@@ -156,7 +156,7 @@ impl Work {
             found(Class::FilterRow, rows_in);
         } else if let Some(projection) = node.downcast_ref::<ProjectionExec>() {
             let computed = projection.expr().iter();
-            let computed = computed.filter(|it| !it.expr.children().is_empty()).count();
+            let computed = computed.filter(|computed| !computed.expr.children().is_empty()).count();
             found(Class::ProjectValue, rows_in * computed as f64);
         } else if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
             found(Class::AggregateValue, rows_in * aggregate.aggr_expr().len() as f64);

@@ -89,7 +89,7 @@ fn of_node(node: &Plan) -> Estimate {
 }
 
 fn of_leaf(node: &Plan) -> Estimate {
-    if let Some(origin) = node.downcast_ref::<ExchangeReadExec>().and_then(|it| it.origin()) {
+    if let Some(origin) = node.downcast_ref::<ExchangeReadExec>().and_then(|read| read.origin()) {
         return estimate(origin);
     }
     if let Some(shared) = node.downcast_ref::<SharedExec>() {

@@ -78,7 +78,8 @@ impl PlannedQuery {
         let accepted = spec.accepted;
         let workers = spec.workers;
         let scan_task_bytes = spec.scan_task_bytes;
-        let by_objects = |stage: &Stage| stage.exchange().is_some_and(|it| it.objects().is_some());
+        let by_objects =
+            |stage: &Stage| stage.exchange().is_some_and(|exchange| exchange.objects().is_some());
         let folder = || Cleaner::with(&spec.exchange.locations, &spec.exchange_folder, &s3);
         let cleaner = cut.stages.iter().any(by_objects).then(folder).transpose()?;
         let planning = spec.accepted.elapsed().saturating_sub(spec.packages);

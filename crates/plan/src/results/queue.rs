@@ -50,7 +50,8 @@ impl ResultQueue {
     /// True once all of the first `partitions` partitions are complete.
     pub fn is_complete(&self, partitions: usize) -> bool {
         let parts = self.lock();
-        (0..partitions as u32).all(|it| parts.get(&it).is_some_and(|part| part.complete))
+        (0..partitions as u32)
+            .all(|partition| parts.get(&partition).is_some_and(|part| part.complete))
     }
 
     /// Makes results readable before their task is complete.
@@ -83,7 +84,7 @@ impl ResultQueue {
     /// other rows, or the same in another order.
     pub fn restart_unread(&self, partitions: &[u32]) -> bool {
         let mut parts = self.lock();
-        if partitions.iter().any(|it| parts.get(it).is_some_and(|part| part.read)) {
+        if partitions.iter().any(|partition| parts.get(partition).is_some_and(|part| part.read)) {
             return false;
         }
         for partition in partitions {

@@ -43,7 +43,7 @@ impl ExprPlanner for DatesWithIntervals {
             _ => return Ok(PlannerResult::Original(RawBinaryExpr { op, left, right })),
         };
         let (left, right) = match of(&right) {
-            Some(DataType::Interval(_)) if of(&left).is_some_and(|it| is_date(&it)) => {
+            Some(DataType::Interval(_)) if of(&left).is_some_and(|kind| is_date(&kind)) => {
                 (timestamp(left), right)
             }
             Some(right_type)

@@ -249,7 +249,7 @@ fn input(node: &Plan, keys: &[(usize, usize)]) -> Option<(usize, Own)> {
     }
     if let Some(filter) = node.downcast_ref::<FilterExec>() {
         let chosen = filter.projection().as_deref();
-        return mapped(&|column| chosen.map_or(Some(column), |it| it.get(column).copied()));
+        return mapped(&|column| chosen.map_or(Some(column), |chosen| chosen.get(column).copied()));
     }
     if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
         let groups = aggregate.group_expr();

@@ -97,7 +97,9 @@ impl Pivot {
             None => {
                 let mut named = Vec::new();
                 self.columns.iter().for_each(|(it, _)| columns_of(it, &mut named));
-                self.aggregates.iter().for_each(|it| columns_of(&it.expr, &mut named));
+                self.aggregates
+                    .iter()
+                    .for_each(|aggregate| columns_of(&aggregate.expr, &mut named));
                 items.push(all_but(named));
             }
         }
@@ -124,7 +126,7 @@ impl Pivot {
         for (_, values) in &self.columns {
             let before = std::mem::take(&mut all);
             for (before, value) in
-                before.iter().flat_map(|it| values.iter().map(move |one| (it, one)))
+                before.iter().flat_map(|before| values.iter().map(move |one| (before, one)))
             {
                 all.push(before.iter().copied().chain([value]).collect());
             }

@@ -41,7 +41,8 @@ pub(crate) struct Filters {
 impl Filters {
     /// Creates the filters. Filters that cannot be used are left out: the plan applies them anyway.
     pub(crate) fn new(state: &dyn Session, filters: &[Expr], schema: &TableSchema) -> Self {
-        let usable: Vec<Expr> = filters.iter().filter(|it| !calls_udf(it)).cloned().collect();
+        let usable: Vec<Expr> =
+            filters.iter().filter(|filter| !calls_udf(filter)).cloned().collect();
         let in_files = |filter: &&Expr| {
             let columns = schema.file_schema();
             filter.column_refs().iter().all(|column| columns.index_of(&column.name).is_ok())

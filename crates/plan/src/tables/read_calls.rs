@@ -307,7 +307,8 @@ mod tests {
         let sql = "select * from read_parquet(['x', 'w']) a, (select * from READ_JSON('y')) b
             where exists (select 1 from read_csv('z') c) and a.n in (select n from f(1))";
         let (_, found) = calls(sql).unwrap();
-        let found: Vec<_> = found.iter().map(|it| (it.locations.join(","), it.format)).collect();
+        let found: Vec<_> =
+            found.iter().map(|found| (found.locations.join(","), found.format)).collect();
         let is = |text: &str, format| (text.to_owned(), Some(format));
         assert_eq!(
             found,

@@ -143,7 +143,7 @@ mod tests {
             let columns = group.columns().iter().map(column).collect();
             group.clone().into_builder().set_column_metadata(columns).build().unwrap()
         };
-        let expected: Vec<_> = [2, 5].map(|it| without_encodings(&groups[it])).into();
+        let expected: Vec<_> = [2, 5].map(|group| without_encodings(&groups[group])).into();
         let found: Vec<_> = sent.row_groups().iter().map(without_encodings).collect();
         assert_eq!(found, expected);
         let found = sent.file_metadata();

@@ -19,7 +19,7 @@ pub(crate) fn read_whole(stage: &Stage) -> BTreeSet<u32> {
     let all: Vec<u32> = (0..tree::count(stage.body()) as u32).collect();
     let [first, .., last] = all[..] else { return BTreeSet::new() };
     let read = partitions_read(stage, &all).into_iter();
-    let [of_first, of_last] = [first, last].map(|it| partitions_read(stage, &[it]));
+    let [of_first, of_last] = [first, last].map(|partition| partitions_read(stage, &[partition]));
     let is_whole = |(stage, partitions): &(u32, Vec<u32>)| {
         of_first.get(stage) == Some(partitions) && of_last.get(stage) == Some(partitions)
     };

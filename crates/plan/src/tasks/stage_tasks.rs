@@ -45,7 +45,7 @@ pub fn tasks(
             .unwrap_or_else(|| shares_of(partitions, most).collect()),
     };
     // A stream becomes one if it is not possible when the stage begins.
-    let medium = stage.exchange().map(|it| &it.medium);
+    let medium = stage.exchange().map(|exchange| &exchange.medium);
     let output = matches!(medium, Some(Medium::Files | Medium::Streams));
     let scratch = may_spill(&stage.plan);
     let task = |(index, Share { partitions, only }): (usize, Share)| {
@@ -149,7 +149,9 @@ pub fn reads(
     for (stage, partitions) in partitions_read(stage, partitions) {
         let only = only.filter(|(of, _)| *of == stage).map(|(_, tasks)| tasks);
         let written = outputs.get(&stage).into_iter().flatten();
-        for output in written.filter(|it| only.is_none_or(|tasks| tasks.contains(&it.task))) {
+        for output in
+            written.filter(|written| only.is_none_or(|tasks| tasks.contains(&written.task)))
+        {
             let is_wanted = |it: &&OutputPartition| partitions.binary_search(&it.partition).is_ok();
             // Their marks are for the driver.
             let unmarked = |it: &OutputPartition| OutputPartition {
@@ -283,7 +285,9 @@ mod tests {
         let outputs = Outputs::from([(0, vec![output(0, 3)]), (1, vec![output(1, 4)])]);
         let read = |stage: &Stage| {
             let read = reads(stage, &outputs, &[0], None);
-            read.iter().map(|it| (it.stage, it.partitions.len(), it.shared)).collect::<Vec<_>>()
+            read.iter()
+                .map(|part| (part.stage, part.partitions.len(), part.shared))
+                .collect::<Vec<_>>()
         };
         assert_eq!(read(&joining(4)), [(0, 3, true), (1, 1, false)]);
         // One task reads all.

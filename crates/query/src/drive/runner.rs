@@ -201,7 +201,7 @@ impl LocalFiles for PlatformRunner {
             let ask = Ask::RecallFooters { files: files.to_vec() };
             match self.platform.request(ask).await {
                 Ok((Answered::Footers { footers }, _)) if footers.len() == files.len() => {
-                    footers.into_iter().map(|it| it.footer).collect()
+                    footers.into_iter().map(|footer| footer.footer).collect()
                 }
                 // They are read from their files instead.
                 _ => vec![None; files.len()],

@@ -23,8 +23,9 @@ fn rows(batch: &RecordBatch) -> Vec<String> {
     let columns = batch.columns().iter();
     let columns: Vec<ArrayFormatter<'_>> =
         columns.map(|column| ArrayFormatter::try_new(column.as_ref(), &options).unwrap()).collect();
-    let row =
-        |row| columns.iter().map(|it| it.value(row).to_string()).collect::<Vec<_>>().join("|");
+    let row = |row| {
+        columns.iter().map(|column| column.value(row).to_string()).collect::<Vec<_>>().join("|")
+    };
     (0..batch.num_rows()).map(row).collect()
 }
 

@@ -75,8 +75,10 @@ async fn answers_are_those_of_files_with_all_levels_and_combining() {
     let tpch = crate::joins::tpch();
     let some = ["q03", "q09", "q13", "q18", "q21", "q3", "q9"];
     let mut queries: Vec<&str> = vec![JOIN];
-    queries.extend(tpch.iter().filter(|(name, _)| some.contains(&name.as_str())).map(|it| &*it.1));
-    assert!(queries.len() > 4, "{:?}", tpch.iter().map(|it| &it.0).collect::<Vec<_>>());
+    queries.extend(
+        tpch.iter().filter(|(name, _)| some.contains(&name.as_str())).map(|query| &*query.1),
+    );
+    assert!(queries.len() > 4, "{:?}", tpch.iter().map(|query| &query.0).collect::<Vec<_>>());
     let store = SmallS3::start();
     for sql in queries {
         let expected = by_files(sql, 5).await;
@@ -157,7 +159,11 @@ async fn objects_that_are_removed_are_made_again() {
         // The task that wrote it, and the one that was to read it.
         assert!(remakes >= 2, "{:?}", profile.stages);
         let discarded = profile.stages.iter().flat_map(|stage| &stage.discarded);
-        assert!(discarded.clone().any(|it| it.why == "inputs lost"), "{:?}", profile.stages);
+        assert!(
+            discarded.clone().any(|discarded| discarded.why == "inputs lost"),
+            "{:?}",
+            profile.stages
+        );
         assert!(store.keys().is_empty(), "{:?}", store.keys());
     }
 }

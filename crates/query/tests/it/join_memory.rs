@@ -155,7 +155,7 @@ async fn a_worker_that_the_kernel_ends_at_its_limit_joins_by_sorting() {
     // By sorting as well: its operators have less and less, but not for ever.
     let (found, profile) = answer(&spec, Arc::new(runner(MAX_TIMES))).await.unwrap();
     assert_eq!(rows(&found), rows(&expected));
-    let findings = || profile.findings.iter().map(|it| it.title.as_str());
+    let findings = || profile.findings.iter().map(|finding| finding.title.as_str());
     assert!(findings().any(|title| title.contains("ran again with more scratch")));
     let report = failure(&spec, runner(MAX_TIMES + 1)).await;
     assert!(report.contains("SM-0402") && report.contains("peak"), "{report}");

@@ -54,7 +54,12 @@ async fn a_lost_output_is_made_again_for_its_readers() {
     assert!(notes.iter().any(|note| note.contains("task 1 is run again")), "{notes:?}");
     let stages = &profile.stages;
     assert_eq!((stages[0].tasks, stages[0].remakes, stages[0].attempts), (3, 1, 4));
-    assert!(stages[1].discarded.iter().any(|it| it.task == 3 && it.why == "inputs lost"));
+    assert!(
+        stages[1]
+            .discarded
+            .iter()
+            .any(|discarded| discarded.task == 3 && discarded.why == "inputs lost")
+    );
     assert_eq!(profile.totals.tasks, 6);
 }
 
@@ -62,7 +67,7 @@ async fn a_lost_output_is_made_again_for_its_readers() {
 async fn inputs_that_were_released_are_made_again_as_well() {
     let expected = expected(JOIN).await;
     let (_, profile) = answer(&spec(JOIN, 3), Arc::default()).await.unwrap();
-    let of = |stage: usize| profile.stages[..stage].iter().map(|it| it.tasks).sum::<u32>();
+    let of = |stage: usize| profile.stages[..stage].iter().map(|stage| stage.tasks).sum::<u32>();
     let join = of(2);
     let last = of(3);
     let all = of(4);
@@ -172,7 +177,7 @@ async fn the_profile_has_the_stages() {
         assert_eq!(stage.attempts, stage.tasks);
         assert!(stage.rows > 0 && stage.bytes_sent > 0, "{stage:?}");
         assert_eq!(stage.bytes_read > 0, stage.reads.is_empty());
-        let written: u64 = stage.reads.iter().map(|it| stages[*it as usize].bytes_sent).sum();
+        let written: u64 = stage.reads.iter().map(|read| stages[*read as usize].bytes_sent).sum();
         assert_eq!(stage.bytes_received, written, "each row is read by one task");
     }
     let largest = stages[0].largest.as_ref().unwrap();

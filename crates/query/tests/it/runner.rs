@@ -106,7 +106,7 @@ impl InProcess {
         let outputs = self.outputs.lock().unwrap();
         let in_files = task.reads.iter().filter(|read| read.objects.is_none());
         let read: BTreeSet<u32> = in_files.map(|read| read.task).collect();
-        let gone: Vec<u32> = read.into_iter().filter(|it| !outputs.contains_key(it)).collect();
+        let gone: Vec<u32> = read.into_iter().filter(|task| !outputs.contains_key(task)).collect();
         match gone.is_empty() {
             true => Ok(()),
             false => {

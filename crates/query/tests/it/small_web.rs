@@ -123,7 +123,8 @@ fn answer(request: &Request, state: &State) -> (String, Vec<u8>, bool) {
     let is_dated = how == "dated";
     let said =
         if is_dated { format!("Last-Modified: {date}\r\n") } else { format!("ETag: {tag}\r\n") };
-    let other = |name: &str, own: &str| request.headers.get(name).is_some_and(|it| it != own);
+    let other =
+        |name: &str, own: &str| request.headers.get(name).is_some_and(|header| header != own);
     if other("if-match", &tag) || is_dated && other("if-unmodified-since", &date) {
         return status("412 Precondition Failed", "");
     }

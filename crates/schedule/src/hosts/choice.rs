@@ -274,7 +274,7 @@ pub(crate) fn could_start(
     instances: Option<&Instances>,
     policy: &Policy,
 ) -> bool {
-    let busy = instances.map_or(0, |it| it.busy(call.concurrency));
+    let busy = instances.map_or(0, |instance| instance.busy(call.concurrency));
     busy < policy.instances_per_host && !host.is_drained && may_ever_run(call, name, host)
 }
 
@@ -302,6 +302,6 @@ fn has_slot(
 }
 
 fn may_start(call: &Call, host: &Host, instances: Option<&Instances>, policy: &Policy) -> bool {
-    let busy = instances.map_or(0, |it| it.busy(call.concurrency));
+    let busy = instances.map_or(0, |instance| instance.busy(call.concurrency));
     busy < policy.instances_per_host && host.fits(call.memory)
 }

@@ -108,7 +108,7 @@ impl Scheduler {
         if std::mem::take(&mut self.has_reserved) {
             self.hosts.change_all(|host| host.reserved > 0, |host| host.reserved = 0);
         }
-        let Some((ticket, held)) = gang.and_then(|it| self.gangs.get_key_value(&it)) else {
+        let Some((ticket, held)) = gang.and_then(|gang| self.gangs.get_key_value(&gang)) else {
             return self.kept_beside(None, call, now);
         };
         let without_calls = |_: &HostName, host: &Host| host.left_without_calls();
@@ -231,7 +231,7 @@ impl Scheduler {
     /// Whether a gang has to wait behind the gang `first`, because its tenant has at least as much
     /// memory.
     fn comes_after(&self, ticket: Ticket, gang: &Gang, first: Option<Ticket>) -> bool {
-        let first = first.filter(|first| *first != ticket).and_then(|it| self.gangs.get(&it));
+        let first = first.filter(|first| *first != ticket).and_then(|first| self.gangs.get(&first));
         first.is_some_and(|first| self.taken(&gang.tenant) >= self.taken(&first.gang.tenant))
     }
 }

@@ -17,7 +17,7 @@ impl Scheduler {
     /// The number of running calls on a host.
     pub fn calls_on(&self, host: &HostName) -> u32 {
         let Some(id) = self.hosts.id(host) else { return 0 };
-        self.functions.values().filter_map(|on| on.get(id)).map(|it| it.calls).sum()
+        self.functions.values().filter_map(|on| on.get(id)).map(|function| function.calls).sum()
     }
 
     /// The number of idle instances of a function on each host.

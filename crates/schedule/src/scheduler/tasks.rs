@@ -94,7 +94,8 @@ impl Scheduler {
         let has_waited = |held: &&HeldTask| {
             held.is_waiting() && now.saturating_sub(held.since) >= self.policy.starved_after
         };
-        let first = self.queue.first().filter(|it| self.tasks.get(it).filter(has_waited).is_some());
+        let first =
+            self.queue.first().filter(|ticket| self.tasks.get(ticket).filter(has_waited).is_some());
         let mut first: Vec<_> = first.collect();
         first.sort_unstable();
         let (ticket, name, memory) = first.into_iter().find_map(|ticket| {

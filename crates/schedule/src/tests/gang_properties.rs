@@ -91,8 +91,8 @@ impl Model {
                 assert!(held.replace(parts).is_none(), "it starts once");
             }
             Decision::Expired(ticket) | Decision::Refused(ticket) => {
-                let was = self.calls.remove(&ticket).map(|it| it.1.is_none());
-                let was = was.or(self.gangs.remove(&ticket).map(|it| it.1.is_none()));
+                let was = self.calls.remove(&ticket).map(|call| call.1.is_none());
+                let was = was.or(self.gangs.remove(&ticket).map(|gang| gang.1.is_none()));
                 assert_eq!(was, Some(true), "it waits");
             }
         }
@@ -117,9 +117,9 @@ impl Model {
     }
 
     fn nth(&self, at: u8, runs: bool) -> Option<Ticket> {
-        let calls = self.calls.iter().filter(|(_, it)| it.1.is_some() == runs).map(|it| *it.0);
-        let gangs = self.gangs.iter().filter(|(_, it)| it.1.is_some() == runs).map(|it| *it.0);
-        let tasks = self.tasks.iter().filter(|(_, it)| it.1.is_some() == runs).map(|it| *it.0);
+        let calls = self.calls.iter().filter(|(_, it)| it.1.is_some() == runs).map(|call| *call.0);
+        let gangs = self.gangs.iter().filter(|(_, it)| it.1.is_some() == runs).map(|gang| *gang.0);
+        let tasks = self.tasks.iter().filter(|(_, it)| it.1.is_some() == runs).map(|task| *task.0);
         let mut all: Vec<_> = calls.chain(gangs).chain(tasks).collect();
         all.sort_unstable();
         (!all.is_empty()).then(|| all[usize::from(at) % all.len()])

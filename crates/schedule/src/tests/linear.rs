@@ -27,22 +27,22 @@ pub(super) fn choose(
     let is_kept = |name: &HostName| {
         kept.is_some_and(|kept| {
             let mut all = candidates(scheduler, kept).into_iter();
-            all.find(|it| it.0 == name).is_some_and(|it| could_start(kept, it, policy))
+            all.find(|host| host.0 == name).is_some_and(|host| could_start(kept, host, policy))
         })
     };
     let slot = |needs_core: bool| {
-        let ranks = hosts.iter().filter_map(|it| slot_rank(call, *it, policy, now));
+        let ranks = hosts.iter().filter_map(|host| slot_rank(call, *host, policy, now));
         ranks.filter(|rank| !needs_core || rank.0 == 0).min().map(|(.., name)| name)
     };
     let room = || {
-        let open = hosts.iter().filter(|it| may_start(call, **it, policy) && !is_kept(it.0));
-        open.map(|it| rank(call, *it)).min()
+        let open = hosts.iter().filter(|host| may_start(call, **host, policy) && !is_kept(host.0));
+        open.map(|host| rank(call, *host)).min()
     };
     let is_near =
         |(overload, lacks, ..): &Rank<'_>| *overload == 0 && (call.image.is_none() || *lacks != 2);
     let own = || {
         let own = policy.near.as_ref().filter(|_| call.near_first)?;
-        let it = *hosts.iter().find(|it| it.0 == own)?;
+        let it = *hosts.iter().find(|host| host.0 == own)?;
         let has_slot = slot_rank(call, it, policy, now).is_some_and(|rank| rank.0 == 0);
         let has_room = may_start(call, it, policy) && !is_kept(own) && overload(call, it.1) == 0;
         (has_slot || has_room).then_some(own)
@@ -57,7 +57,9 @@ pub(super) fn choose(
 
 /// Whether a call could have a new instance anywhere if enough memory became free there.
 pub(super) fn could_ever_start(scheduler: &Scheduler, call: &Call) -> bool {
-    candidates(scheduler, call).into_iter().any(|it| could_start(call, it, &scheduler.policy))
+    candidates(scheduler, call)
+        .into_iter()
+        .any(|candidate| could_start(call, candidate, &scheduler.policy))
 }
 
 fn candidates<'a>(scheduler: &'a Scheduler, call: &Call) -> Vec<Candidate<'a>> {
@@ -67,7 +69,7 @@ fn candidates<'a>(scheduler: &'a Scheduler, call: &Call) -> Vec<Candidate<'a>> {
 }
 
 fn busy(call: &Call, instances: Option<&Instances>) -> u32 {
-    instances.map_or(0, |it| it.calls.div_ceil(call.concurrency))
+    instances.map_or(0, |instance| instance.calls.div_ceil(call.concurrency))
 }
 
 fn is_asked(call: &Call, name: &HostName) -> bool {

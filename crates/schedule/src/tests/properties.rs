@@ -67,7 +67,7 @@ impl Model {
             entry.0 += 1;
         }
         let busy = |(calls, call): &(u32, Arc<Call>)| calls.div_ceil(call.concurrency);
-        let memory = calls.values().map(|it| u64::from(busy(it)) * it.1.memory).sum();
+        let memory = calls.values().map(|call| u64::from(busy(call)) * call.1.memory).sum();
         (calls.iter().map(|(function, it)| (function.clone(), busy(it))).collect(), memory)
     }
 

@@ -195,7 +195,10 @@ impl Hosts {
     pub fn busy_memory(&self, host: u32) -> u64 {
         let members = self.hosts[host as usize].members.iter();
         let member = |number: &u32| &self.members[*number as usize];
-        members.map(member).map(|it| u64::from(it.calls) * self.memory[it.function as usize]).sum()
+        members
+            .map(member)
+            .map(|member| u64::from(member.calls) * self.memory[member.function as usize])
+            .sum()
     }
 
     /// Ends the least recently used idle instance of a host. Returns false if there is none.

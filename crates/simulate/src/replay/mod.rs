@@ -173,7 +173,7 @@ fn check_kills(trace: &Trace, setting: &Setting, policy: &Policy) -> Result<(), 
             return wrong(format!("hosts fail at {at:?}, but the last call arrives at {length:?}"));
         }
         let earlier = kills.iter().filter(|kill| {
-            policy.absent.and_then(|absent| kill.at.checked_add(absent)).is_some_and(|it| it < at)
+            policy.absent.and_then(|end| kill.at.checked_add(end)).is_some_and(|end| end < at)
         });
         let joined: u64 = earlier.map(|kill| u64::from(kill.hosts)).sum();
         killed += hosts;

@@ -221,8 +221,8 @@ proptest! {
             prop_assert!(found.expired == 0 || part < 2);
             prop_assert!(lost.hosts >= lost.joined);
             let sum = |what: fn(&crate::Window) -> u64| found.windows.iter().map(what).sum::<u64>();
-            prop_assert_eq!(sum(|it| it.failed), lost.failed);
-            prop_assert!(sum(|it| it.started) >= found.ran);
+            prop_assert_eq!(sum(|point| point.failed), lost.failed);
+            prop_assert!(sum(|point| point.started) >= found.ran);
             prop_assert_eq!(&found, &replay(&calls, &setting, &policy, strategy, &mut go_on).unwrap());
         }
     }

@@ -22,7 +22,8 @@ fn the_azure_trace_tells_when_calls_end() {
     assert_eq!(trace.origin, Origin::Azure2021);
     let names: Vec<_> = trace.functions.iter().map(|function| &*function.name).collect();
     assert_eq!(names, ["a/f", "b/f"]);
-    let calls: Vec<_> = trace.calls.iter().map(|it| (it.at, it.function, it.duration)).collect();
+    let calls: Vec<_> =
+        trace.calls.iter().map(|call| (call.at, call.function, call.duration)).collect();
     let half = SECOND / 2;
     assert_eq!(calls, [(0, 1, 5 * half), (19 * half, 0, half), (21 * half, 0, SECOND)]);
 }
@@ -45,10 +46,14 @@ fn the_trace_of_faasnet_has_starts_and_memory_in_any_order_of_columns() {
         (trace.origin, trace.recorded.as_slice()),
         (Origin::FaasNet, &[SECOND / 4, 1_500_000_000][..])
     );
-    let functions: Vec<_> =
-        trace.functions.iter().map(|it| (&*it.name, it.memory.unwrap() >> 20)).collect();
+    let functions: Vec<_> = trace
+        .functions
+        .iter()
+        .map(|function| (&*function.name, function.memory.unwrap() >> 20))
+        .collect();
     assert_eq!(functions, [("a, b", 512), ("say \"x\"", 1024)]);
-    let calls: Vec<_> = trace.calls.iter().map(|it| (it.at, it.duration, it.function)).collect();
+    let calls: Vec<_> =
+        trace.calls.iter().map(|call| (call.at, call.duration, call.function)).collect();
     assert_eq!(calls, [(0, 2 * SECOND, 1), (2 * SECOND, 2 * SECOND, 0)]);
 }
 

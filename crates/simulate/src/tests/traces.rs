@@ -315,9 +315,9 @@ proptest! {
             prop_assert!(found.most_hosts <= hosts);
             prop_assert!(found.cold_starts <= found.ran);
             let sum = |what: fn(&crate::Window) -> u64| found.windows.iter().map(what).sum::<u64>();
-            prop_assert_eq!(sum(|it| it.arrived), found.calls);
-            prop_assert_eq!(sum(|it| it.started), found.ran);
-            prop_assert_eq!(sum(|it| it.cold_starts), found.cold_starts);
+            prop_assert_eq!(sum(|point| point.arrived), found.calls);
+            prop_assert_eq!(sum(|point| point.started), found.ran);
+            prop_assert_eq!(sum(|point| point.cold_starts), found.cold_starts);
         }
     }
 }

@@ -114,7 +114,7 @@ impl Reader {
     fn new(header: &str, duration: Duration) -> Result<Self, String> {
         let found = split(header)?;
         let places = |columns: &[&str]| -> Option<Vec<usize>> {
-            columns.iter().map(|wanted| found.iter().position(|it| it == wanted)).collect()
+            columns.iter().map(|wanted| found.iter().position(|found| found == wanted)).collect()
         };
         let minute = |name: &str| name.parse().ok().filter(|minute| MINUTES.contains(minute));
         let minutes: Vec<_> =

@@ -39,7 +39,8 @@ pub fn run(command: &LabCommand, config: &Config, printer: Printer) -> Outcome {
         LabCommand::Exec(args) => return execute_on(args, &open(&args.host.lab.name)?),
         LabCommand::Fail(args) => {
             let lab = open(&args.host.lab.name)?;
-            lab.member_named(&args.host.host).and_then(|it| lab.fail(&it, Fault::from(args.how)))
+            lab.member_named(&args.host.host)
+                .and_then(|machine| lab.fail(&machine, Fault::from(args.how)))
         }
         LabCommand::Heal(args) => {
             let lab = open(&args.lab.name)?;
@@ -143,7 +144,8 @@ fn joined(lab: &Lab, begun: Instant) -> String {
     let wall = text::setting(rounded(begun.elapsed()));
     let hosts = plan.pool.as_ref().map_or(plan.hosts, |pool| pool.started);
     let services = lab.services().into_iter();
-    let services = services.map(|it| format!(", the {} at {}", it.machine.name, it.address));
+    let services =
+        services.map(|service| format!(", the {} at {}", service.machine.name, service.address));
     let socket = lab.control().socket;
     let hosts = counted(hosts);
     format!("{hosts} joined after {wall}; control is at {}", socket.display())

@@ -76,7 +76,8 @@ fn tree_rows(tree: &ImageTree) -> Vec<Vec<String>> {
         });
         row
     };
-    let below = |stripe: usize| depth_first(tree, stripe).into_iter().map(move |it| (stripe, it));
+    let below =
+        |stripe: usize| depth_first(tree, stripe).into_iter().map(move |host| (stripe, host));
     let rows = (0..stripes).flat_map(below);
     rows.map(|(stripe, (host, place))| row(stripe, host, place)).collect()
 }

@@ -32,7 +32,11 @@ impl Exchange {
         Ok(Self {
             medium: sources.get(&EXCHANGE, sql.and_then(|sql| sql.exchange), choice)?,
             locations: sources.get(&EXCHANGE_LOCATIONS, locations, |text| Ok(list(text)))?,
-            levels: sources.get(&EXCHANGE_LEVELS, sql.and_then(|it| it.exchange_levels), number)?,
+            levels: sources.get(
+                &EXCHANGE_LEVELS,
+                sql.and_then(|sql| sql.exchange_levels),
+                number,
+            )?,
             combining: sources.get(&EXCHANGE_COMBINING, combining, switch)?,
             task: sources.get(&EXCHANGE_TASK, sql.and_then(|sql| sql.exchange_task), amount)?,
         })

@@ -82,7 +82,7 @@ fn sections(config: &Config) -> [(&'static str, Lines); 13] {
 
 fn exchange(exchange: &Exchange) -> Lines {
     let all = |of: &Vec<String>| {
-        format!("[{}]", of.iter().map(|it| quoted(it)).collect::<Vec<_>>().join(", "))
+        format!("[{}]", of.iter().map(|value| quoted(value)).collect::<Vec<_>>().join(", "))
     };
     vec![
         line("medium", &exchange.medium, choice),
@@ -164,7 +164,7 @@ fn images(config: &Config) -> Lines {
         }),
     ];
     let share = config.share_link.as_ref();
-    lines.extend(share.map(|rate| line("share_link", rate, |it| quoted(&it.to_string()))));
+    lines.extend(share.map(|rate| line("share_link", rate, |rate| quoted(&rate.to_string()))));
     lines.extend(config.ca_file.as_ref().map(|file| path("ca_file", file)));
     lines
 }

@@ -105,7 +105,7 @@ fn missing_libraries(missing: &[(String, String)]) -> ErrorReport {
 
 /// The warning about what scripts of Debian packages would have done.
 fn skipped_scripts(left: &[LeftOut]) -> ErrorReport {
-    let named = left.iter().map(|it| format!("{} ({})", it.package, it.commands.join(", ")));
+    let named = left.iter().map(|left| format!("{} ({})", left.package, left.commands.join(", ")));
     let message =
         format!("scripts of packages were not run: {}", named.collect::<Vec<_>>().join("; "));
     ErrorReport::new(Code::IMAGE_SCRIPTS, message).hint(
@@ -179,8 +179,10 @@ async fn debian(
     let shelf = DebianCache::open(&shelf).map_err(reported)?;
     // Libraries that the wheels expect from the system are added.
     let mut names = args.debian.clone();
-    let more =
-        libraries.packages().into_iter().filter(|more| !args.debian.iter().any(|it| it == more));
+    let more = libraries
+        .packages()
+        .into_iter()
+        .filter(|more| !args.debian.iter().any(|debian| debian == more));
     names.extend(more.map(str::to_owned));
     let refresh = args.refresh;
     let base = base_image.identity(progress).await.map_err(reported)?;

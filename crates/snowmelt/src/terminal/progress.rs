@@ -297,7 +297,8 @@ mod tests {
     fn console_width(line: &str) -> usize {
         let mut parts = line.split('\u{1b}');
         let first = parts.next().unwrap_or_default().chars().count();
-        let rest = parts.map(|part| part.split_once('m').map_or(0, |it| it.1.chars().count()));
+        let rest =
+            parts.map(|part| part.split_once('m').map_or(0, |parts| parts.1.chars().count()));
         first + rest.sum::<usize>()
     }
 

@@ -177,7 +177,8 @@ impl<'q> Desk<'q> {
         let store = Arc::clone(&self.runner.host.footers);
         let scope = self.scope.footers.clone();
         spawn_blocking(move || {
-            let footers = footers.iter().filter_map(|it| Some((&it.file, it.footer.as_ref()?)));
+            let footers =
+                footers.iter().filter_map(|footer| Some((&footer.file, footer.footer.as_ref()?)));
             footers.for_each(|(file, footer)| store.put(&scope, file, footer));
         });
     }

@@ -230,7 +230,7 @@ mod tests {
         store.get(&own, "1").unwrap();
         store.put(&own, "4", b"4");
         let found = |name: &&str| store.get(&own, name).is_some();
-        assert_eq!(["1", "2", "3", "4"].iter().filter(|it| found(it)).count(), 3);
+        assert_eq!(["1", "2", "3", "4"].iter().filter(|name| found(name)).count(), 3);
         assert!(!found(&"2"));
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3);
         // A new footer of the same name takes the place of the old one.

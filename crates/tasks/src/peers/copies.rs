@@ -75,12 +75,12 @@ impl Copy {
     /// made.
     pub async fn size(&self) -> Option<u64> {
         let mut state = self.state.clone();
-        state.wait_for(|it| it.size.is_some()).await.ok()?.size
+        state.wait_for(|state| state.size.is_some()).await.ok()?.size
     }
 
     /// Waits until the first `bytes` bytes have arrived. False if they will not arrive.
     pub async fn reaches(&self, bytes: u64) -> bool {
-        self.state.clone().wait_for(|it| it.copied >= bytes).await.is_ok()
+        self.state.clone().wait_for(|state| state.copied >= bytes).await.is_ok()
     }
 
     /// Returns true if the copy will never be whole.
@@ -120,7 +120,8 @@ async fn copy(
     file: &Arc<File>,
     state: &watch::Sender<State>,
 ) -> io::Result<()> {
-    let mut stream = in_time(OPEN_TIMEOUT, connect()).await?.map_err(|it| other(it.message))?;
+    let mut stream =
+        in_time(OPEN_TIMEOUT, connect()).await?.map_err(|error| other(error.message))?;
     let opened = in_time(OPEN_TIMEOUT, opened::opened(&mut stream, asked)).await?;
     let sizes = opened.map_err(|error| match error {
         ReadError::Missing(_) => other("it does not have it"),
@@ -131,7 +132,7 @@ async fn copy(
     if known.is_some_and(|known| known != size) {
         return Err(other("it has another size there"));
     }
-    state.send_modify(|it| it.size = Some(size));
+    state.send_modify(|state| state.size = Some(size));
     let (mut answers, mut requests) = stream.split();
     let mut asked = copied;
     while copied < size {
@@ -148,7 +149,7 @@ async fn copy(
         let written = tokio::task::spawn_blocking(move || to.write_all_at(&piece, at)).await;
         written.map_err(other)??;
         copied += bytes;
-        state.send_modify(|it| it.copied = copied);
+        state.send_modify(|state| state.copied = copied);
     }
     Ok(())
 }

@@ -116,7 +116,10 @@ fn same(
         for (host, parent) in parents {
             prop_assert_eq!(striped.parent(stripe, host), parent.as_ref());
             let below = striped.children(stripe, host).count();
-            prop_assert_eq!(below, parents.values().filter(|it| **it == Some(*host)).count());
+            prop_assert_eq!(
+                below,
+                parents.values().filter(|parent| **parent == Some(*host)).count()
+            );
             prop_assert!(below <= fanout);
             *inner.entry(*host).or_default() += usize::from(below > 0);
         }

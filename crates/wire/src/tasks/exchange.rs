@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     fn objects(locations: &[&str]) -> ExchangeOptions {
-        let locations = locations.iter().map(|it| (*it).to_owned()).collect();
+        let locations = locations.iter().map(|location| (*location).to_owned()).collect();
         ExchangeOptions { medium: Medium::Objects, locations, ..ExchangeOptions::default() }
     }
 

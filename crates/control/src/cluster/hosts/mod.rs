@@ -223,7 +223,7 @@ impl Host {
     pub fn expelled(&self) -> Vec<HostName> {
         self.agent
             .local_facts()
-            .map_or_else(|| self.lock().join.facts.expelled.clone(), |it| it.expelled)
+            .map_or_else(|| self.lock().join.facts.expelled.clone(), |state| state.expelled)
     }
 
     /// Returns whether the host is the one of this process.

@@ -69,7 +69,7 @@ impl Readers {
     /// there.
     pub fn depth(&self, stripe: usize, host: &HostName) -> Option<u32> {
         match self {
-            Self::Trees(trees) => trees.depth(stripe, host).and_then(|it| it.try_into().ok()),
+            Self::Trees(trees) => trees.depth(stripe, host).and_then(|depth| depth.try_into().ok()),
             Self::Alone(hosts) => hosts.contains(host).then_some(0),
         }
     }

@@ -50,7 +50,7 @@ fn hosts_get_places_once_and_others_are_told_what_changes() {
     let (places, told) = trees.place_among("image", &known, &left);
     assert!(told.is_empty() && parents(&places).iter().all(|parents| !parents.contains('b')));
     for (host, place) in moved {
-        let at = left.iter().position(|it| it.name == host.name).unwrap();
+        let at = left.iter().position(|left| left.name == host.name).unwrap();
         assert_eq!(place, places[at], "they were told where they are");
     }
     assert!(trees.without_lost(&known).is_empty());

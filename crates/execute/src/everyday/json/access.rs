@@ -79,7 +79,8 @@ impl<'t> Found<'t> {
     pub(super) fn all(self, path: &Path) -> Result<Vec<Self>> {
         let mut all = vec![self];
         for step in &path.0 {
-            let next: Result<Vec<Vec<Self>>> = all.into_iter().map(|it| it.step(step)).collect();
+            let next: Result<Vec<Vec<Self>>> =
+                all.into_iter().map(|value| value.step(step)).collect();
             all = next?.concat();
         }
         Ok(all)

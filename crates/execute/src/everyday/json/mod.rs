@@ -25,7 +25,9 @@ const ANY: usize = usize::MAX;
 
 pub(super) fn all() -> Vec<Plain> {
     vec![
-        Plain::new("json", (1, 1), member, |columns, _| texts(columns, |it| Some(it.minified()))),
+        Plain::new("json", (1, 1), member, |columns, _| {
+            texts(columns, |value| Some(value.minified()))
+        }),
         Plain::new(
             "json_valid",
             (1, 1),
@@ -33,24 +35,24 @@ pub(super) fn all() -> Vec<Plain> {
             |columns, _| valid(&columns[0]),
         ),
         Plain::new("json_extract", (2, 2), one_or_all, |columns, returned| {
-            extract(columns, returned, |it| Some(it.minified()))
+            extract(columns, returned, |value| Some(value.minified()))
         }),
         Plain::new("json_extract_string", (2, 2), one_or_all, |columns, returned| {
-            extract(columns, returned, |it| it.text())
+            extract(columns, returned, |value| value.text())
         }),
         Plain::new("json_value", (2, 2), member, |columns, _| {
-            let is_scalar = |it: &Found<'_>| !matches!(it.kind(), Kind::Object | Kind::Array);
-            texts(columns, |it| Some(it).filter(is_scalar).map(|it| it.minified()))
+            let is_scalar = |value: &Found<'_>| !matches!(value.kind(), Kind::Object | Kind::Array);
+            texts(columns, |value| Some(value).filter(is_scalar).map(|value| value.minified()))
         }),
         Plain::new("json_type", (1, 2), member, |columns, _| {
-            texts(columns, |it| Some(it.kind().name().to_owned()))
+            texts(columns, |value| Some(value.kind().name().to_owned()))
         }),
         Plain::new(
             "json_exists",
             (2, 2),
             |types, _| of_json(types, DataType::Boolean),
             |columns, _| {
-                let found = each(columns, |it| Ok(Some(it.is_some())))?;
+                let found = each(columns, |value| Ok(Some(value.is_some())))?;
                 Ok(Arc::new(BooleanArray::from(found)))
             },
         ),
@@ -59,7 +61,7 @@ pub(super) fn all() -> Vec<Plain> {
             (1, 2),
             |types, _| of_json(types, DataType::Int64),
             |columns, _| {
-                let lengths = each(columns, |it| it.map(|it| it.length()).transpose())?;
+                let lengths = each(columns, |value| value.map(|value| value.length()).transpose())?;
                 Ok(Arc::new(Int64Array::from(lengths)))
             },
         ),
@@ -67,7 +69,7 @@ pub(super) fn all() -> Vec<Plain> {
             "json_keys",
             (1, 2),
             |types, _| of_json(types, list()),
-            |columns, _| lists(each(columns, |it| it.map(|it| it.keys()).transpose())?),
+            |columns, _| lists(each(columns, |value| value.map(|value| value.keys()).transpose())?),
         ),
         Plain::new("to_json", (1, 1), text, |columns, _| written::values(&columns[0])),
         Plain::new("json_array", (0, ANY), text, |columns, _| written::arrays(columns)),
@@ -106,7 +108,9 @@ fn one_or_all(types: &[DataType], constants: &[Option<&ScalarValue>]) -> Result<
         return plan_err!("a path of JSON has the type VARCHAR or BIGINT");
     }
     of_json(types, DataType::Utf8)?;
-    let Some(Some(Some(path))) = constants.get(1).map(|it| it.map(|it| it.try_as_str())) else {
+    let Some(Some(Some(path))) =
+        constants.get(1).map(|constant| constant.map(|value| value.try_as_str()))
+    else {
         return Ok(DataType::Utf8);
     };
     match path.map(Path::parse) {

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     fn at(folders: &[&str], combined: bool) -> ObjectsAt {
-        ObjectsAt { folders: folders.iter().map(|it| (*it).to_owned()).collect(), combined }
+        ObjectsAt { folders: folders.iter().map(|folder| (*folder).to_owned()).collect(), combined }
     }
 
     #[test]

@@ -208,7 +208,7 @@ impl Order {
 
     /// True if all conditions have been measured, or there is only one.
     fn is_measured(&self) -> bool {
-        self.measured.len() < 2 || self.measured.iter().all(|it| it.rows > 0.0)
+        self.measured.len() < 2 || self.measured.iter().all(|measured| measured.rows > 0.0)
     }
 
     /// The conditions by their rank; then those that no row has reached, as they are written.

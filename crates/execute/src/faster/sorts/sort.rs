@@ -39,7 +39,8 @@ const SLACK: usize = 4;
 
 /// True for a sort of all rows, or of many first ones: it may need scratch.
 pub(crate) fn sorts_many(node: &Arc<dyn ExecutionPlan>) -> bool {
-    node.downcast_ref::<SortExec>().is_some_and(|sort| sort.fetch().is_none_or(|it| it >= MANY))
+    node.downcast_ref::<SortExec>()
+        .is_some_and(|sort| sort.fetch().is_none_or(|fetch| fetch >= MANY))
 }
 
 /// The execution for a sort of all rows by more than one column, or of the first rows if they are

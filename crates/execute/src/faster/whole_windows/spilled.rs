@@ -55,7 +55,7 @@ impl Spilled {
     pub(super) fn new(functions: &[Arc<dyn WindowExpr>], manager: SpillManager) -> Result<Self> {
         let state = |function: &Arc<dyn WindowExpr>| {
             let aggregate = function.as_any().downcast_ref::<PlainAggregateWindowExpr>();
-            aggregate.map(|it| it.get_aggregate_expr().create_accumulator())
+            aggregate.map(|aggregate| aggregate.get_aggregate_expr().create_accumulator())
         };
         let states = functions.iter().filter_map(state).collect::<Result<Vec<_>>>()?;
         Ok(Self {

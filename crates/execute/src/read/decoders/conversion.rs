@@ -49,7 +49,8 @@ pub(crate) fn converted(
         }
         DataType::Timestamp(TimeUnit::Microsecond, zone) => {
             let micros = |moment: Moment| moment.0.and_utc().timestamp_micros();
-            let array = each::<TimestampMicrosecondType>(texts, |it| moment(it).map(micros), wrong);
+            let array =
+                each::<TimestampMicrosecondType>(texts, |text| moment(text).map(micros), wrong);
             in_zone(array?, zone)
         }
         DataType::Timestamp(TimeUnit::Nanosecond, zone) => {
@@ -133,7 +134,7 @@ fn numbers(
 ) -> Result<ArrayRef, ArrowError> {
     let mut plain = StringViewBuilder::with_capacity(texts.len());
     for text in texts {
-        let read = |text| dialect.notation.plain(text).filter(|it| !it.trim().is_empty());
+        let read = |text| dialect.notation.plain(text).filter(|plain| !plain.trim().is_empty());
         let value = text.map(|text| read(text).ok_or_else(|| wrong(text)));
         plain.append_option(value.transpose()?);
     }

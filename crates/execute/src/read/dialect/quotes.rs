@@ -66,7 +66,7 @@ impl Quotes {
                     Some(found) => {
                         let mark = Some(rest[found]) == self.quote;
                         self.state = if mark { State::Mark } else { State::Escaped };
-                        self.before = found.checked_sub(1).map_or(self.before, |it| rest[it]);
+                        self.before = found.checked_sub(1).map_or(self.before, |end| rest[end]);
                         at += found + 1;
                     }
                 },

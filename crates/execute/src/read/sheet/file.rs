@@ -105,7 +105,7 @@ impl<'f> Reading<'f> {
     fn new(file: &'f SheetFile, sender: &'f Batches) -> Self {
         let place = &file.place;
         let fields = file.wanted.fields();
-        let column = |name: &str| place.names.iter().position(|it| it == name);
+        let column = |name: &str| place.names.iter().position(|known| known == name);
         let places =
             fields.iter().map(|field| Some(place.first_column + column(field.name())? as u32));
         Self {

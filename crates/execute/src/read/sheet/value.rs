@@ -39,7 +39,10 @@ pub(super) enum Form {
 impl Form {
     /// Returns the form that a cell's style shows.
     pub(super) fn of(style: &Style) -> Self {
-        style.number_format.as_ref().map_or(Self::Moment, |it| Self::of_code(&it.format_code))
+        style
+            .number_format
+            .as_ref()
+            .map_or(Self::Moment, |format| Self::of_code(&format.format_code))
     }
 
     fn of_code(code: &str) -> Self {
@@ -162,7 +165,7 @@ mod tests {
             assert_eq!(of(number, Form::Date), number.to_string());
         }
         assert_eq!(of(f64::NAN, Form::Date), "NaN");
-        assert_eq!(iso("2024-02-03T04:05:06Z").map(|it| it.text().into_owned()), {
+        assert_eq!(iso("2024-02-03T04:05:06Z").map(|time| time.text().into_owned()), {
             Some("2024-02-03 04:05:06".to_owned())
         });
     }

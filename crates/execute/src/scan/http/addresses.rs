@@ -44,7 +44,7 @@ const LOCALHOST: &str = "localhost";
 pub(super) fn check(url: &Url, sources: &[HttpSource], from: &str) -> Result<(), HttpFault> {
     let host = url.host_str().unwrap_or_default();
     let port = url.port_or_known_default();
-    let is_listed = |port| sources.iter().any(|it| it.matches(url.scheme(), host, port));
+    let is_listed = |port| sources.iter().any(|source| source.matches(url.scheme(), host, port));
     let plain = url.username().is_empty() && url.password().is_none();
     match port {
         Some(port) if plain && is_listed(port) => Ok(()),
@@ -204,8 +204,9 @@ mod tests {
 
     #[test]
     fn only_listed_servers_are_reached() {
-        let sources: Vec<HttpSource> =
-            ["data.example.org", "http://127.0.0.1:81"].map(|it| it.parse().unwrap()).into();
+        let sources: Vec<HttpSource> = ["data.example.org", "http://127.0.0.1:81"]
+            .map(|server| server.parse().unwrap())
+            .into();
         for (url, listed) in [
             ("https://data.example.org/x", true),
             ("https://DATA.example.org:443/x", true),

@@ -140,7 +140,8 @@ pub(super) fn check_status(status: StatusCode) -> Result<(), HttpFault> {
 /// Refuses a file that is compressed on the way: its ranges would be others. A server often
 /// declares a file that is itself compressed as compressed on the way, too.
 pub(super) fn check_encoding(headers: &HeaderMap, path: &str) -> Result<(), HttpFault> {
-    let encoding = headers.get(CONTENT_ENCODING).map(|it| it.to_str().unwrap_or_default().trim());
+    let encoding =
+        headers.get(CONTENT_ENCODING).map(|header| header.to_str().unwrap_or_default().trim());
     let is_packed = path.ends_with(".gz") || path.ends_with(".zst");
     match encoding {
         None | Some("" | "identity") => Ok(()),

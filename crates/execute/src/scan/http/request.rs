@@ -65,7 +65,7 @@ impl Requests {
             if !is_redirection(answer.status()) {
                 return Ok(answer);
             }
-            let target = answer.headers().get(LOCATION).and_then(|it| it.to_str().ok());
+            let target = answer.headers().get(LOCATION).and_then(|header| header.to_str().ok());
             let next = target.and_then(|target| url.join(target).ok());
             let next = next.filter(|next| next.has_host()).ok_or(HttpFault::Redirect)?;
             from = format!("`{}` refers to ", url.origin().ascii_serialization());

@@ -188,7 +188,8 @@ pub(super) mod tests {
             let folder = block_on(volume.file(nid))?;
             for index in 0..volume.blocks_of(&folder)? {
                 let block = block_on(volume.block(&folder, index))?;
-                for name in names(&block)?.iter().filter(|it| !matches!(it.name, b"." | b"..")) {
+                for name in names(&block)?.iter().filter(|name| !matches!(name.name, b"." | b".."))
+                {
                     let below = path.join(std::ffi::OsStr::from_bytes(name.name));
                     let looked_up = block_on(volume.lookup(&folder, name.name))?;
                     assert!(most < usize::MAX || looked_up == Some(name.nid), "{below:?}");

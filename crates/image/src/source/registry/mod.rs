@@ -92,8 +92,10 @@ impl Registry {
     pub async fn manifest(&self, selector: &str) -> Result<(Descriptor, Bytes)> {
         let url = self.url(&format!("manifests/{selector}"))?;
         let what = format!("the manifest {selector}");
-        let answer =
-            self.transfer.send(Method::GET, url, |it| it.header(ACCEPT, MANIFESTS)).await?;
+        let answer = self
+            .transfer
+            .send(Method::GET, url, |request| request.header(ACCEPT, MANIFESTS))
+            .await?;
         let media_type = answer.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let media_type = media_type.unwrap_or(OCI_MANIFEST).to_owned();
         let bytes = whole(&what, answer).await?;
@@ -148,8 +150,10 @@ impl BlockSource for Registry {
     async fn stream(&self, blob: &OciDigest, range: Range<u64>) -> Result<Pieces> {
         let header = format!("bytes={}-{}", range.start, range.end.saturating_sub(1));
         let url = self.blob_url(blob)?;
-        let answer =
-            self.transfer.send_once(Method::GET, url, |it| it.header(RANGE, &header)).await?;
+        let answer = self
+            .transfer
+            .send_once(Method::GET, url, |request| request.header(RANGE, &header))
+            .await?;
         // A registry that does not support ranges sends the whole blob.
         let is_part = answer.status() == StatusCode::PARTIAL_CONTENT;
         let skip = if is_part { 0 } else { range.start };

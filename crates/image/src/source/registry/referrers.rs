@@ -43,7 +43,7 @@ impl Registry {
     ) -> Result<Vec<Descriptor>> {
         let mut url = self.url(&format!("referrers/{subject}"))?;
         url.query_pairs_mut().append_pair("artifactType", artifact_type);
-        let index = match self.transfer.send(Method::GET, url, |it| it).await {
+        let index = match self.transfer.send(Method::GET, url, |request| request).await {
             Ok(answer) => parse(&whole("the referrers", answer).await?)?,
             // A registry without such a list reports a missing page or a bad request.
             Err(Error::Missing { .. } | Error::Refused { .. }) => self.fallback(subject).await?,

@@ -233,7 +233,7 @@ pub(super) struct Tries {
 fn is_unknown_host(error: &Error) -> bool {
     const MESSAGES: [&str; 2] =
         ["Name or service not known", "No address associated with hostname"];
-    matches!(error, Error::Unreachable { reason, .. } if MESSAGES.iter().any(|it| reason.contains(it)))
+    matches!(error, Error::Unreachable { reason, .. } if MESSAGES.iter().any(|message| reason.contains(message)))
 }
 
 /// Recognises responses of HTTPS servers to plain HTTP: a sentence in a response with status 400

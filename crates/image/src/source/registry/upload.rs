@@ -62,7 +62,7 @@ impl Registry {
     }
 
     async fn has(&self, digest: &OciDigest) -> Result<bool> {
-        match self.transfer.send(Method::HEAD, self.blob_url(digest)?, |it| it).await {
+        match self.transfer.send(Method::HEAD, self.blob_url(digest)?, |request| request).await {
             Err(Error::Missing { .. }) => Ok(false),
             found => found.map(|_| true),
         }

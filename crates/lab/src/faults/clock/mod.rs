@@ -41,7 +41,7 @@ pub(crate) fn set(root: Process, ahead: i64) -> Result<()> {
     // A frozen host stays frozen.
     let was_stopped = root.is_stopped();
     let replaced = stop(root, &vdso, &code).and_then(|processes| {
-        let each = processes.iter().try_for_each(|it| replace(*it, &vdso, &code));
+        let each = processes.iter().try_for_each(|process| replace(*process, &vdso, &code));
         each.map_err(failed())
     });
     if !was_stopped {
@@ -56,7 +56,7 @@ fn stop(root: Process, vdso: &Vdso, code: &[Code]) -> Result<Vec<Process>> {
     loop {
         root.freeze()?;
         let processes = root.with_below();
-        match processes.iter().map(|it| threads(*it, vdso, code)).max() {
+        match processes.iter().map(|process| threads(*process, vdso, code)).max() {
             None | Some(Threads::Elsewhere) => return Ok(processes),
             Some(Threads::Running) => {}
             // It goes on, and is elsewhere in a moment.
@@ -84,9 +84,10 @@ enum Threads {
 /// nowhere.
 fn threads(process: Process, vdso: &Vdso, code: &[Code]) -> Threads {
     let Some((memory, base)) = memory(process, vdso) else { return Threads::Elsewhere };
-    let is_replaced = |it: &&Code| it.change(&memory, base).is_ok_and(|it| it == Change::Function);
+    let is_replaced =
+        |it: &&Code| it.change(&memory, base).is_ok_and(|change| change == Change::Function);
     let inside: Vec<Range<u64>> =
-        code.iter().filter(is_replaced).map(|it| it.range(base)).collect();
+        code.iter().filter(is_replaced).map(|code| code.range(base)).collect();
     let tasks = fs::read_dir(format!("/proc/{}/task", process.pid)).into_iter().flatten();
     let at = |task: fs::DirEntry| {
         let text = fs::read_to_string(task.path().join("syscall")).ok()?;
@@ -104,7 +105,7 @@ fn threads(process: Process, vdso: &Vdso, code: &[Code]) -> Threads {
 /// Replaces the functions of a process. A process that has ended has none.
 fn replace(process: Process, vdso: &Vdso, code: &[Code]) -> io::Result<()> {
     let Some((memory, base)) = memory(process, vdso) else { return Ok(()) };
-    match code.iter().try_for_each(|it| it.apply(&memory, base)) {
+    match code.iter().try_for_each(|code| code.apply(&memory, base)) {
         Err(_) if !process.is_alive() => Ok(()),
         done => done,
     }
@@ -186,7 +187,7 @@ for _ in sys.stdin:
             let Some((_, at)) = at.trim_end().rsplit_once("0x") else { return false };
             let at = u64::from_str_radix(at, 16).unwrap();
             let (_, base) = memory(root, &vdso).unwrap();
-            vdso.clock(0).unwrap().iter().any(|it| it.range(base).contains(&at))
+            vdso.clock(0).unwrap().iter().any(|clock| clock.range(base).contains(&at))
         };
         loop {
             root.freeze().unwrap();

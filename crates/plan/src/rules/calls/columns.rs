@@ -56,7 +56,8 @@ pub(super) fn has(whole: &Expr, part: &Expr) -> bool {
 
 /// Returns the calls whose columns are all in `schema`.
 pub(super) fn within(calls: &[Expr], schema: &DFSchema) -> Vec<Expr> {
-    let is_inside = |call: &&Expr| call.column_refs().iter().all(|it| schema.has_column(it));
+    let is_inside =
+        |call: &&Expr| call.column_refs().iter().all(|column| schema.has_column(column));
     calls.iter().filter(is_inside).cloned().collect()
 }
 

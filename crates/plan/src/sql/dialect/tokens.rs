@@ -152,7 +152,7 @@ fn percent(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         let before: Vec<&Token> = tokens[..index]
             .iter()
             .rev()
-            .map(|it| &it.token)
+            .map(|token| &token.token)
             .filter(|token| !matches!(token, Token::Whitespace(_)))
             .take(4)
             .collect();

@@ -21,7 +21,7 @@ pub(super) fn only_argument(function: &Function) -> Option<&Expr> {
 pub(super) fn wanted<'a>(function: &Function, known: &'a [Named]) -> Option<Vec<&'a Named>> {
     let FunctionArguments::List(list) = &function.args else { return None };
     let [FunctionArg::Unnamed(of)] = list.args.as_slice() else { return None };
-    let named = |is: &dyn Fn(&str) -> bool| known.iter().filter(|it| is(&it.name)).collect();
+    let named = |is: &dyn Fn(&str) -> bool| known.iter().filter(|known| is(&known.name)).collect();
     match of {
         FunctionArgExpr::Wildcard => Some(named(&|_| true)),
         FunctionArgExpr::WildcardWithOptions(options) => {

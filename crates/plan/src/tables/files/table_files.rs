@@ -137,7 +137,8 @@ fn as_decoded(((_, footer), schema): (&(ObjectMeta, Footer), &Schema)) -> Schema
 /// The columns of INT96 that are not nested.
 fn int96_columns(footer: &ParquetMetaData) -> impl Iterator<Item = &str> {
     let columns = footer.file_metadata().schema_descr().root_schema().get_fields().iter();
-    let int96 = columns.filter(|it| it.is_primitive() && it.get_physical_type() == Type::INT96);
+    let int96 =
+        columns.filter(|column| column.is_primitive() && column.get_physical_type() == Type::INT96);
     int96.map(|column| column.name())
 }
 

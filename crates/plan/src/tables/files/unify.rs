@@ -55,7 +55,7 @@ pub(crate) fn differing_in_case(files: &[Vec<&str>]) -> Option<Conflict> {
     let mut same: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     first.keys().for_each(|name| same.entry(name.to_lowercase()).or_default().push(*name));
     same.retain(|_, names| names.len() > 1);
-    let together = |one, other| files.iter().any(|it| it.contains(one) && it.contains(other));
+    let together = |one, other| files.iter().any(|file| file.contains(one) && file.contains(other));
     for names in same.values_mut() {
         names.sort_unstable();
         let apart = names.windows(2).find(|pair| !together(&pair[0], &pair[1]));
@@ -79,7 +79,8 @@ pub(crate) fn unify_or(
     schemas: &[Schema],
     otherwise: Option<&DataType>,
 ) -> Result<Schema, Conflict> {
-    let names = schemas.iter().map(|schema| schema.fields().iter().map(|it| it.name().as_str()));
+    let names =
+        schemas.iter().map(|schema| schema.fields().iter().map(|field| field.name().as_str()));
     if let Some(conflict) = differing_in_case(&names.map(Iterator::collect).collect::<Vec<_>>()) {
         return Err(conflict);
     }

@@ -140,12 +140,12 @@ fn set_known(options: &mut CsvOptions, name: &str, given: &CsvOption) -> Result<
         }
         "skip" => {
             let lines = one(given).and_then(|digits| digits.parse().ok());
-            options.skip = lines.filter(|it| *it <= MAX_SKIP).ok_or("a number of lines")?;
+            options.skip = lines.filter(|count| *count <= MAX_SKIP).ok_or("a number of lines")?;
         }
         "comment" => {
             let byte = mark(given).map(|mark| mark.0);
             let fits = |byte: &Option<u8>| {
-                byte.is_none_or(|it| !it.is_ascii_alphanumeric() && it > b' ' && it != b'"')
+                byte.is_none_or(|byte| !byte.is_ascii_alphanumeric() && byte > b' ' && byte != b'"')
             };
             options.comment = Some(Mark(byte.filter(fits).ok_or("one ASCII mark, or none")?));
         }
@@ -157,7 +157,7 @@ fn set_known(options: &mut CsvOptions, name: &str, given: &CsvOption) -> Result<
         "thousands" | "thousands_separator" => {
             options.notation.thousands = match one(given) {
                 Some("") => None,
-                Some("." | "," | "'" | " " | "_") => one(given).and_then(|it| it.chars().next()),
+                Some("." | "," | "'" | " " | "_") => one(given).and_then(|one| one.chars().next()),
                 _ => return Err("'.', ',', an apostrophe, a space or '_'"),
             };
         }

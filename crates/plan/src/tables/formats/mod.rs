@@ -164,7 +164,7 @@ fn check_first(
     let is_table = |found: &Found| matches!(found.columns, Columns::Schema(_));
     let with = |values: bool| {
         let mut tables = found.iter();
-        tables.position(|it| is_table(it) && (it.first == First::Values) == values)
+        tables.position(|table| is_table(table) && (table.first == First::Values) == values)
     };
     let (Some(names), Some(values)) = (with(false), with(true)) else { return Ok(()) };
     let name = |index: usize| display_name(located, &located.files[index]);

@@ -31,7 +31,8 @@ pub(super) fn kept(
     state: &dyn Session,
 ) -> DfResult<Vec<bool>> {
     let mut kept = vec![true; folders.values.len()];
-    let filters: Vec<&Expr> = filters.iter().filter(|it| is_of_folders(it, folders)).collect();
+    let filters: Vec<&Expr> =
+        filters.iter().filter(|filter| is_of_folders(filter, folders)).collect();
     if filters.is_empty() || kept.is_empty() {
         return Ok(kept);
     }

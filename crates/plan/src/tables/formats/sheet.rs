@@ -209,7 +209,7 @@ impl Detector<'_> {
         let columns = || (0..width).map(|column| first_column + column);
         let any = columns().any(|column| at(column).is_some());
         let has_header = self.options.header.unwrap_or_else(|| any && columns().all(is_text));
-        let own = |column: u32| at(column).filter(|_| has_header).map(|it| it.text().into_owned());
+        let own = |column: u32| at(column).filter(|_| has_header).map(|at| at.text().into_owned());
         let name = |column| own(column).unwrap_or_else(|| cell_name(area.rows.0, column));
         let first_row = area.rows.0 + u32::from(has_header);
         let place = Place {

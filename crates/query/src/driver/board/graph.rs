@@ -216,7 +216,7 @@ impl Graph {
 
     /// True if a stage that is not complete reads `stage`.
     fn is_read(&self, stage: u32) -> bool {
-        self.stages.iter().any(|it| it.reads.contains(&stage) && !it.is_complete())
+        self.stages.iter().any(|reader| reader.reads.contains(&stage) && !reader.is_complete())
     }
 
     /// Returns the tasks whose outputs no stage reads any more, now that `stage` is complete.
@@ -298,8 +298,9 @@ impl Graph {
         changes: &mut Changes,
     ) -> Result<(), PassedOn> {
         let stage = self.tasks[of as usize].stage as u32;
-        let readers = self.stages.iter().filter(|it| it.reads.contains(&stage));
-        let readers: Vec<u32> = readers.filter_map(|it| it.tasks.clone()).flatten().collect();
+        let readers = self.stages.iter().filter(|reader| reader.reads.contains(&stage));
+        let readers: Vec<u32> =
+            readers.filter_map(|reader| reader.tasks.clone()).flatten().collect();
         for reader in readers {
             let task = &mut self.tasks[reader as usize];
             if task.needs.binary_search(&of).is_err() {

@@ -156,7 +156,8 @@ impl Simulation {
     fn end(&mut self, task: u32) -> Result<(), PassedOn> {
         let inputs = self.running.remove(&task).unwrap();
         let gang = self.gangs.iter().position(|gang| gang.tasks.contains(&task));
-        let streamed = |input: u32| gang.is_some_and(|it| self.gangs[it].tasks.contains(&input));
+        let streamed =
+            |input: u32| gang.is_some_and(|gang| self.gangs[gang].tasks.contains(&input));
         let is_gone = |(input, _): &&(u32, u32)| !self.stored.contains(input) && !streamed(*input);
         let gone: Vec<(u32, u32)> = inputs.iter().filter(is_gone).copied().collect();
         if let (Some(gang), true) = (gang, gone.is_empty()) {

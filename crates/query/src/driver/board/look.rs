@@ -64,7 +64,7 @@ impl<'q> Board<'q> {
         let done: Vec<Sample> = entries.iter().filter_map(sample).collect();
         let racing = entries.iter().filter(|entry| entry.live.len() > 1).count();
         let mut candidates: Vec<Candidate> = entries.iter().filter_map(candidate).collect();
-        candidates.retain(|it| self.may_race(stage, it.task));
+        candidates.retain(|candidate| self.may_race(stage, candidate.task));
         let most = most_twins(tasks.len()).saturating_sub(racing);
         for task in slow(&rules, &done, &candidates).into_iter().take(most) {
             self.entries[task as usize].twins += 1;

@@ -40,8 +40,8 @@ pub(crate) fn most_twins(tasks: usize) -> usize {
 pub(crate) fn slow(rules: &Stragglers, done: &[Sample], running: &[Candidate]) -> Vec<u32> {
     let cost = |work: u64| work as f64 + START_BYTES;
     let (Some(took), Some(rate)) = (
-        median(done.iter().map(|it| it.took.as_secs_f64())),
-        median(done.iter().map(|it| it.took.as_secs_f64() / cost(it.work))),
+        median(done.iter().map(|task| task.took.as_secs_f64())),
+        median(done.iter().map(|task| task.took.as_secs_f64() / cost(task.work))),
     ) else {
         return Vec::new();
     };
@@ -50,7 +50,7 @@ pub(crate) fn slow(rules: &Stragglers, done: &[Sample], running: &[Candidate]) -
         let limit = rules.factor * expected + rules.at_least.as_secs_f64();
         it.runs_for.as_secs_f64() / limit
     };
-    let mut found: Vec<(f64, u32)> = running.iter().map(|it| (beyond(it), it.task)).collect();
+    let mut found: Vec<(f64, u32)> = running.iter().map(|task| (beyond(task), task.task)).collect();
     found.retain(|(beyond, _)| *beyond > 1.0);
     found.sort_by(|a, b| b.0.total_cmp(&a.0));
     found.into_iter().map(|(_, task)| task).collect()

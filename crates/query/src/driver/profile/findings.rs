@@ -94,9 +94,10 @@ fn package_share(profile: &Profile) -> Option<(f64, Finding)> {
 
 /// The time that tasks waited for their sandboxes, as a share of their total time.
 fn start_share(profile: &Profile) -> Option<(f64, Finding)> {
-    let all: u64 = worker_lanes(profile).map(|it| it.done_us.saturating_sub(it.asked_us)).sum();
+    let all: u64 =
+        worker_lanes(profile).map(|lane| lane.done_us.saturating_sub(lane.asked_us)).sum();
     let waited: u64 =
-        worker_lanes(profile).map(|it| it.runs_from_us().saturating_sub(it.asked_us)).sum();
+        worker_lanes(profile).map(|lane| lane.runs_from_us().saturating_sub(lane.asked_us)).sum();
     let tasks = phase_us(profile, "start") + phase_us(profile, "run");
     let of_tasks = waited as f64 / all.max(1) as f64;
     let share = of_tasks * tasks as f64 / profile.wall_us.max(1) as f64;

@@ -239,9 +239,11 @@ fn check_partitions(
     let posted = attempt.parts.keys().find(|partition| !task.partitions.contains(partition));
     let split = output_split(&stage.plan).map(|split| {
         let partitions = split.partitioning().partition_count();
-        stage.exchange().map_or(partitions, |it| it.level.cells(partitions as u32) as usize)
+        stage
+            .exchange()
+            .map_or(partitions, |exchange| exchange.level.cells(partitions as u32) as usize)
     });
-    let written = output.iter().map(|it| it.partition).find(|partition| match split {
+    let written = output.iter().map(|output| output.partition).find(|partition| match split {
         Some(partitions) => *partition as usize >= partitions,
         None => !task.partitions.contains(partition),
     });

@@ -56,7 +56,7 @@ pub fn graph(profile: &Profile) -> String {
 fn places(stages: &[StageProfile]) -> (Vec<Node<'_>>, usize, usize) {
     let columns = columns(stages);
     let last = columns.iter().max().map_or(0, |column| column + 1);
-    let in_column = |column| columns.iter().filter(|it| **it == column).count();
+    let in_column = |column| columns.iter().filter(|other| **other == column).count();
     let tallest = (0..last).map(in_column).max().unwrap_or(1);
     let height = tallest * (HEIGHT + SPACE) - SPACE;
     let mut filled = vec![0; last + 1];
@@ -193,7 +193,8 @@ mod tests {
         for node in &nodes {
             assert!(node.x + WIDTH <= width && node.y + HEIGHT <= height);
             let reads = node.stage.map(|stage| stage.reads.clone()).unwrap_or_default();
-            for read in nodes.iter().filter(|it| it.stage.is_some_and(|s| reads.contains(&s.stage)))
+            for read in
+                nodes.iter().filter(|node| node.stage.is_some_and(|s| reads.contains(&s.stage)))
             {
                 assert!(read.x + WIDTH < node.x);
             }

@@ -153,7 +153,7 @@ pub fn large() -> Profile {
         .map(|stage: u32| StageProfile {
             stage,
             reads: (stage.saturating_sub(4)..stage)
-                .filter(|it| (it + stage).is_multiple_of(3))
+                .filter(|task| (task + stage).is_multiple_of(3))
                 .collect(),
             medium: if stage == 49 { "driver" } else { "files" }.to_owned(),
             tasks: 256,

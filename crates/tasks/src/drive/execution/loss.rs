@@ -60,7 +60,7 @@ pub(super) async fn explain(
         return failed;
     }
     // The report names the host that has the outputs.
-    let named: Option<HostName> = failed.report.input.as_ref().and_then(|it| it.parse().ok());
+    let named: Option<HostName> = failed.report.input.as_ref().and_then(|input| input.parse().ok());
     cluster.set_apart(named.iter().chain(reader));
     let hint = "run the query again; `snowmelt hosts` shows which hosts there are";
     Failed::lost(failed.report.hint(hint))

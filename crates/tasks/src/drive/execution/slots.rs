@@ -225,7 +225,7 @@ mod tests {
         let parts = slots.parts(1, ask).into_iter();
         let name = |host: &Host| host.name().map_or("here", HostName::as_str).to_owned();
         parts
-            .map(|(host, part)| (name(&host), part.tasks.iter().map(|it| it.task).collect()))
+            .map(|(host, part)| (name(&host), part.tasks.iter().map(|task| task.task).collect()))
             .collect()
     }
 
@@ -235,7 +235,7 @@ mod tests {
         let peers = Arc::new(FakePeers(vec![peer]));
         let cluster = Cluster::of(Some(peers), order(), &Arc::new(Notify::new()), Duration::MAX);
         // One more than this host has cores, and as many again.
-        let cores = std::thread::available_parallelism().map_or(1, |it| it.get() as u32);
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
         let ask = gang(cores + 1, cores + 1);
         let without = Without::default();
         // Its session is waited for.

@@ -93,8 +93,8 @@ impl Drop for Counted<'_> {
     fn drop(&mut self) {
         let mut waiting = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         *waiting = waiting
-            .map(|it| Waiting { tasks: it.tasks.saturating_sub(1), ..it })
-            .filter(|it| it.tasks > 0);
+            .map(|waiting| Waiting { tasks: waiting.tasks.saturating_sub(1), ..waiting })
+            .filter(|waiting| waiting.tasks > 0);
     }
 }
 

@@ -164,7 +164,8 @@ impl Cluster {
                 .filter(may_run)
                 .map(Choice::There),
         );
-        let candidates: Vec<_> = choices.iter().map(|it| self.candidate(it, inputs)).collect();
+        let candidates: Vec<_> =
+            choices.iter().map(|choice| self.candidate(choice, inputs)).collect();
         let best = order::order(&candidates).into_iter();
         best.map(|place| (candidates[place].round(), choices[place].clone())).collect()
     }
@@ -390,7 +391,7 @@ mod tests {
         let rounds: Vec<u32> = cluster.choices(&ask(), &[]).iter().map(|(it, _)| *it).collect();
         assert_eq!(rounds, [0, 0, 1], "other hosts are better, as soon as they can be used");
         let found = there(cluster.choices(&ask(), &[]));
-        assert!(found.iter().all(|it| matches!(it, Opened::Later)), "{found:?}");
+        assert!(found.iter().all(|found| matches!(found, Opened::Later)), "{found:?}");
         let _session = open(&mut connections).await;
         notified.await;
         let found = there(cluster.choices(&ask(), &[]));

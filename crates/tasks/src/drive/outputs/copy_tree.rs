@@ -61,7 +61,7 @@ impl<H: Host> CopyTree<H> {
     /// Notes that a host is asked for a task. A host without a place gets one with this number,
     /// which must be higher than all before. The root may have `of_root` children.
     pub fn ask(&mut self, host: &H, number: u64, of_root: usize) -> Spot<H> {
-        let known = self.members.iter().position(|it| it.host.is(host));
+        let known = self.members.iter().position(|member| member.host.is(host));
         let at = match known {
             Some(at) if self.members[at].has_place() => at,
             left => {
@@ -77,13 +77,13 @@ impl<H: Host> CopyTree<H> {
         self.members[at].asked += 1;
         let Member { number, parent, .. } = self.members[at];
         let parent = parent.and_then(|parent| self.there(parent));
-        Spot { number, parent: parent.map(|it| (it.host.clone(), it.number)) }
+        Spot { number, parent: parent.map(|parent| (parent.host.clone(), parent.number)) }
     }
 
     /// Notes that a host has answered, or that nobody waits for its answer any more. The host
     /// leaves the tree if it has neither begun a copy nor has another open question.
     pub fn answered(&mut self, number: u64, has_begun: bool) {
-        if let Some(member) = self.members.iter_mut().find(|it| it.number == number) {
+        if let Some(member) = self.members.iter_mut().find(|member| member.number == number) {
             member.asked = member.asked.saturating_sub(1);
             member.has_begun |= has_begun;
         }
@@ -98,8 +98,8 @@ impl<H: Host> CopyTree<H> {
     /// child; `None` is the root.
     fn free(&self, of_root: usize) -> Option<u64> {
         let mut children: HashMap<Option<u64>, usize> = HashMap::new();
-        let there = || self.members.iter().filter(|it| it.is_there());
-        let numbers: HashSet<u64> = there().map(|it| it.number).collect();
+        let there = || self.members.iter().filter(|member| member.is_there());
+        let numbers: HashSet<u64> = there().map(|member| member.number).collect();
         for member in there() {
             // The children of a host that is not there any more copy from the root.
             let parent = member.parent.filter(|parent| numbers.contains(parent));
@@ -109,11 +109,11 @@ impl<H: Host> CopyTree<H> {
         if has(None) < of_root {
             return None;
         }
-        there().map(|it| it.number).find(|number| has(Some(*number)) < CHILDREN)
+        there().map(|member| member.number).find(|number| has(Some(*number)) < CHILDREN)
     }
 
     fn there(&self, number: u64) -> Option<&Member<H>> {
-        self.members.iter().find(|it| it.number == number && it.is_there())
+        self.members.iter().find(|member| member.number == number && member.is_there())
     }
 }
 
@@ -267,7 +267,7 @@ mod tests {
                         }
                         if let Some((parent, at)) = &parent {
                             prop_assert!(*at < number && parent.0 != host && !parent.is_gone());
-                            let its = open.get(&parent.0).and_then(|it| it.first());
+                            let its = open.get(&parent.0).and_then(|open| open.first());
                             let its = its.or(begun.get(&parent.0));
                             prop_assert_eq!(its, Some(at));
                         }

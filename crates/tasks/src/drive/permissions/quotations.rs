@@ -99,7 +99,7 @@ struct Place {
 
 impl Place {
     fn word(&mut self, word: &str) {
-        let is_one_of = |words: &[&str]| words.iter().any(|it| it.eq_ignore_ascii_case(word));
+        let is_one_of = |words: &[&str]| words.iter().any(|known| known.eq_ignore_ascii_case(word));
         self.behind_reader = self.expects && is_reader(word);
         let list = is_one_of(&LISTS);
         self.tables |= list;

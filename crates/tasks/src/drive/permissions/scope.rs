@@ -60,7 +60,8 @@ impl Scope {
     pub fn check_granted(&self, files: &[FileGrant]) -> Result<(), Failed> {
         let allowance = self.allowance();
         files.iter().try_for_each(|file| allowance.grant(file)).map_err(refused)?;
-        let Some(folder) = self.secrets.as_ref().and_then(|it| it.canonicalize().ok()) else {
+        let Some(folder) = self.secrets.as_ref().and_then(|secret| secret.canonicalize().ok())
+        else {
             return Ok(());
         };
         // Another host may have a copy of it.

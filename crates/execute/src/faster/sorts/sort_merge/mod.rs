@@ -83,7 +83,8 @@ fn can_be_sorted(join: &HashJoinExec) -> bool {
     };
     let [before @ .., last] = join.on() else { return false };
     // Two zeros are equal, but one is sorted before the other: keys behind them have no order then.
-    let first = before.iter().flat_map(kinds).all(|kind| kind.is_some_and(|it| is_comparable(&it)));
+    let first =
+        before.iter().flat_map(kinds).all(|kind| kind.is_some_and(|kind| is_comparable(&kind)));
     // A NaN has no place among the keys that other joins than these compare between batches.
     let joins = matches!(join.join_type(), JoinType::Inner) || is_outer(join.join_type());
     let floats = |kind: &DataType| joins && matches!(kind, DataType::Float32 | DataType::Float64);

@@ -73,7 +73,8 @@ fn part(group: &Group, order: &Order, needed: &BTreeSet<At>) -> Result<Part> {
     below.extend(conditions.iter().flat_map(|condition| condition.columns.iter().copied()));
     let left = part(group, left, &below)?;
     let right = part(group, right, &below)?;
-    let conditions = conditions.iter().map(|it| (&it.expr, it.columns.as_slice()));
+    let conditions =
+        conditions.iter().map(|condition| (&condition.expr, condition.columns.as_slice()));
     let filter = filter(conditions, &left, &right)?;
     let on = keys.iter().map(|(one, other)| Ok((column(&left, *one)?, column(&right, *other)?)));
     let on = on.collect::<Result<_>>()?;

@@ -54,7 +54,8 @@ async fn answer(session: &SessionContext, sql: &str) -> Vec<String> {
     let batches = collect(Arc::clone(&plan), session.task_ctx()).await.unwrap();
     assert!(batches.iter().all(|batch| batch.schema() == plan.schema()));
     let mut rows = sorted_text(&batches);
-    let names: Vec<String> = plan.schema().fields().iter().map(|it| it.name().clone()).collect();
+    let names: Vec<String> =
+        plan.schema().fields().iter().map(|field| field.name().clone()).collect();
     rows.insert(0, names.join(" "));
     rows
 }
