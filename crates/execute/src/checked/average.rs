@@ -21,7 +21,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::scalar::ScalarValue;
 
-use super::rounded::{quotients, widened};
+use super::quotients::{quotients, widened};
 
 /// DataFusion's `avg`, with a rounded result for decimals.
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
@@ -51,7 +51,7 @@ impl AggregateUDFImpl for RoundedAverage {
         let is_distinct = args.is_distinct;
         let inner = self.inner.accumulator(args)?;
         Ok(match data_type.is_decimal() {
-            true => Box::new(Rows { inner, data_type, is_distinct }),
+            true => Box::new(AverageRows { inner, data_type, is_distinct }),
             false => inner,
         })
     }
@@ -71,7 +71,7 @@ impl AggregateUDFImpl for RoundedAverage {
         let data_type = args.return_type().clone();
         let inner = self.inner.create_groups_accumulator(args)?;
         Ok(match data_type.is_decimal() {
-            true => Box::new(Groups { inner, data_type }),
+            true => Box::new(AverageGroups { inner, data_type }),
             false => inner,
         })
     }
@@ -95,19 +95,19 @@ fn averages(counts: &ArrayRef, sums: &ArrayRef, data_type: &DataType) -> Result<
 }
 
 /// The average of all rows, or of the rows of a window.
-struct Rows {
+struct AverageRows {
     inner: Box<dyn Accumulator>,
     data_type: DataType,
     is_distinct: bool,
 }
 
-impl fmt::Debug for Rows {
+impl fmt::Debug for AverageRows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rows").field("data_type", &self.data_type).finish_non_exhaustive()
+        f.debug_struct("AverageRows").field("data_type", &self.data_type).finish_non_exhaustive()
     }
 }
 
-impl Accumulator for Rows {
+impl Accumulator for AverageRows {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         self.inner.update_batch(values)
     }
@@ -153,12 +153,12 @@ fn summed(values: &ArrayRef) -> Result<(ArrayRef, ArrayRef)> {
 }
 
 /// The averages of many groups.
-struct Groups {
+struct AverageGroups {
     inner: Box<dyn GroupsAccumulator>,
     data_type: DataType,
 }
 
-impl GroupsAccumulator for Groups {
+impl GroupsAccumulator for AverageGroups {
     fn update_batch(
         &mut self,
         values: &[ArrayRef],

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use arrow::datatypes::DataType;
 
 use super::column::ColumnFunction;
-use super::rounded::scale;
+use super::quotients::scale;
 
 /// Returns the function, which is the identity.
 pub(super) fn function() -> ColumnFunction {

@@ -13,7 +13,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::scalar::ScalarValue;
 
-use super::rounded::quotients;
+use super::quotients::quotients;
 
 /// The name of the function, which is hidden from SQL.
 pub(super) const NAME: &str = "checked_divide";

@@ -14,17 +14,17 @@ mod average;
 mod barrier;
 mod column;
 mod divide;
+mod identity;
 mod nearest;
 mod operator;
 mod parts;
-mod repeated;
-mod rounded;
+mod quotients;
+mod repetition;
 mod rule;
 mod single_row;
 mod span;
 mod sum;
 mod text;
-mod written;
 
 use std::sync::Arc;
 
@@ -37,13 +37,13 @@ use datafusion::execution::FunctionRegistry;
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
 use snowmelt_types::{Code, ErrorReport};
 
+pub use identity::WRITTEN;
 pub use parts::{is_comparison, replace_parts};
-pub use repeated::repeated;
+pub use repetition::repeated;
 pub use rule::CheckIntegers;
 pub use single_row::CheckSubqueries;
 pub use span::{CompareIntervals, OrderWindows};
 pub(crate) use text::{text_of, units_of_second};
-pub use written::WRITTEN;
 
 /// Registers the checked functions.
 pub fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
@@ -62,9 +62,9 @@ pub(crate) fn scalars() -> Vec<Arc<ScalarUDF>> {
     let operators = operator::all().into_iter().map(ScalarUDF::from);
     let mut all: Vec<_> = operators.chain(plain.map(ScalarUDF::from)).map(Arc::new).collect();
     all.extend([
-        Arc::new(ScalarUDF::from(repeated::Repeated::default())),
+        Arc::new(ScalarUDF::from(repetition::Repeated::default())),
         Arc::new(ScalarUDF::from(divide::Divide::default())),
-        Arc::new(ScalarUDF::from(written::Written::default())),
+        Arc::new(ScalarUDF::from(identity::DistinctIdentity::default())),
     ]);
     all
 }

@@ -14,7 +14,7 @@ use arrow::datatypes::{
 use datafusion::error::Result;
 
 use super::column::ColumnFunction;
-use super::rounded::scale;
+use super::quotients::scale;
 
 /// The name of the function, which is hidden from SQL.
 const NAME: &str = "checked_nearest";

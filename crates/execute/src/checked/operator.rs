@@ -23,43 +23,43 @@ pub(super) const PREFIX: &str = "checked_";
 
 /// The operator that a function replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Kind {
+pub(super) enum OperatorKind {
     Binary(Operator),
     Negate,
 }
 
 /// An integer operator as a scalar function that fails on overflow.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub(super) struct Checked {
-    kind: Kind,
+pub(super) struct CheckedOperator {
+    kind: OperatorKind,
     name: &'static str,
     signature: Signature,
 }
 
 /// All checked operators.
-pub(super) fn all() -> [Checked; 4] {
+pub(super) fn all() -> [CheckedOperator; 4] {
     let new = |(kind, name)| {
         let signature = Signature::user_defined(Volatility::Immutable);
-        Checked { kind, name, signature }
+        CheckedOperator { kind, name, signature }
     };
     [
-        (Kind::Binary(Operator::Plus), "checked_add"),
-        (Kind::Binary(Operator::Minus), "checked_subtract"),
-        (Kind::Binary(Operator::Multiply), "checked_multiply"),
-        (Kind::Negate, "checked_negate"),
+        (OperatorKind::Binary(Operator::Plus), "checked_add"),
+        (OperatorKind::Binary(Operator::Minus), "checked_subtract"),
+        (OperatorKind::Binary(Operator::Multiply), "checked_multiply"),
+        (OperatorKind::Negate, "checked_negate"),
     ]
     .map(new)
 }
 
-impl Checked {
-    pub(super) fn kind(&self) -> Kind {
+impl CheckedOperator {
+    pub(super) fn kind(&self) -> OperatorKind {
         self.kind
     }
 
     /// The replaced expression, which names the column.
     fn written(&self, args: &[Expr]) -> Expr {
         match (self.kind, args) {
-            (Kind::Binary(operator), [left, right]) => {
+            (OperatorKind::Binary(operator), [left, right]) => {
                 binary_expr(left.clone(), operator, right.clone())
             }
             (_, args) => Expr::Negative(Box::new(args.first().cloned().unwrap_or_default())),
@@ -80,7 +80,7 @@ impl Checked {
     }
 }
 
-impl ScalarUDFImpl for Checked {
+impl ScalarUDFImpl for CheckedOperator {
     fn name(&self) -> &str {
         self.name
     }
@@ -93,7 +93,7 @@ impl ScalarUDFImpl for Checked {
         // Not by `written`, which copies the whole expression: names of nested expressions are
         // computed at every level.
         match (self.kind, args) {
-            (Kind::Binary(operator), [left, right]) => {
+            (OperatorKind::Binary(operator), [left, right]) => {
                 Ok(format!("{} {operator} {}", left.schema_name(), right.schema_name()))
             }
             _ => Ok(self.written(args).schema_name().to_string()),
@@ -120,12 +120,12 @@ impl ScalarUDFImpl for Checked {
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         match (self.kind, types) {
-            (Kind::Binary(operator), [left, right]) => {
+            (OperatorKind::Binary(operator), [left, right]) => {
                 let (left, right) =
                     BinaryTypeCoercer::new(left, &operator, right).get_input_types()?;
                 Ok(vec![left, right])
             }
-            (Kind::Negate, [_]) => Ok(types.to_vec()),
+            (OperatorKind::Negate, [_]) => Ok(types.to_vec()),
             _ => plan_err!("{} takes other arguments", self.name),
         }
     }
@@ -137,7 +137,7 @@ impl ScalarUDFImpl for Checked {
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let data_type = args.return_field.data_type();
         let computed = match (self.kind, args.args.as_slice()) {
-            (Kind::Binary(operator), [left, right]) => {
+            (OperatorKind::Binary(operator), [left, right]) => {
                 apply(left, right, |left: &dyn Datum, right: &dyn Datum| match operator {
                     Operator::Plus => add(left, right),
                     Operator::Minus => sub(left, right),

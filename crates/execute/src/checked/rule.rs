@@ -17,14 +17,14 @@ use datafusion::optimizer::AnalyzerRule;
 use super::barrier::{self, merges_decimals};
 use super::divide::{self, divides};
 use super::nearest;
-use super::operator::{self, Kind};
+use super::operator::{self, OperatorKind};
 use super::parts::replace_parts;
 use super::text;
 
 /// Runs after type coercion: both sides of an operator then have the same type.
 #[derive(Debug)]
 pub struct CheckIntegers {
-    functions: Vec<(Kind, Arc<ScalarUDF>)>,
+    functions: Vec<(OperatorKind, Arc<ScalarUDF>)>,
     divide: Arc<ScalarUDF>,
     nearest: Arc<ScalarUDF>,
     barrier: Arc<ScalarUDF>,
@@ -70,10 +70,10 @@ impl CheckIntegers {
         let integer = |e: &Expr| type_of(e, schema).filter(DataType::is_integer);
         let kind = match &expression {
             Expr::BinaryExpr(BinaryExpr { left, op, right }) => match integer(left) {
-                left if left.is_some() && left == integer(right) => Kind::Binary(*op),
+                left if left.is_some() && left == integer(right) => OperatorKind::Binary(*op),
                 _ => return Transformed::no(expression),
             },
-            Expr::Negative(inner) if integer(inner).is_some() => Kind::Negate,
+            Expr::Negative(inner) if integer(inner).is_some() => OperatorKind::Negate,
             _ => return Transformed::no(expression),
         };
         // Comparisons and divisions are binary too, but have no checked function.
@@ -104,13 +104,13 @@ impl CheckIntegers {
                 Ok(Expr::ScalarFunction(call))
             }
             Expr::Cast(cast) => match self.of_cast(&cast.expr, cast.field.data_type(), schema) {
-                Some(Checked::Argument(expr)) => Ok(Expr::Cast(Cast { expr, ..cast })),
-                Some(Checked::Result) => Ok(called(&self.barrier, Expr::Cast(cast))),
+                Some(CastPart::Argument(expr)) => Ok(Expr::Cast(Cast { expr, ..cast })),
+                Some(CastPart::Result) => Ok(called(&self.barrier, Expr::Cast(cast))),
                 None => Err(Expr::Cast(cast)),
             },
             Expr::TryCast(cast) => match self.of_cast(&cast.expr, cast.field.data_type(), schema) {
-                Some(Checked::Argument(expr)) => Ok(Expr::TryCast(TryCast { expr, ..cast })),
-                Some(Checked::Result) => Ok(called(&self.barrier, Expr::TryCast(cast))),
+                Some(CastPart::Argument(expr)) => Ok(Expr::TryCast(TryCast { expr, ..cast })),
+                Some(CastPart::Result) => Ok(called(&self.barrier, Expr::TryCast(cast))),
                 None => Err(Expr::TryCast(cast)),
             },
             expression => Err(expression),
@@ -118,21 +118,21 @@ impl CheckIntegers {
     }
 
     /// How a cast from an expression to a type is checked; `None` if it stays as it is.
-    fn of_cast(&self, expr: &Expr, to: &DataType, schema: &DFSchema) -> Option<Checked> {
+    fn of_cast(&self, expr: &Expr, to: &DataType, schema: &DFSchema) -> Option<CastPart> {
         let from = type_of(expr, schema)?;
-        let argument = |function| Checked::Argument(Box::new(called(function, expr.clone())));
+        let argument = |function| CastPart::Argument(Box::new(called(function, expr.clone())));
         if nearest::leaves_out(&from, to) {
             return Some(argument(&self.nearest));
         }
         if text::is_of_time(&from, to) {
             return Some(argument(&self.text));
         }
-        merges_decimals(&from, to).then_some(Checked::Result)
+        merges_decimals(&from, to).then_some(CastPart::Result)
     }
 }
 
 /// The part of a cast on which a function is called.
-enum Checked {
+enum CastPart {
     Argument(Box<Expr>),
     Result,
 }

@@ -64,7 +64,7 @@ fn texts(values: &ArrayRef) -> Result<ArrayRef> {
         }
         DataType::Time32(_) | DataType::Time64(_) => {
             let nanos = cast(values, &DataType::Time64(TimeUnit::Nanosecond))?;
-            numbers(&nanos, |value| Some(Clock(value).to_string()))
+            numbers(&nanos, |value| Some(TimeText(value).to_string()))
         }
         DataType::Interval(_) => {
             let wide = cast(values, &DataType::Interval(IntervalUnit::MonthDayNano))?;
@@ -131,16 +131,16 @@ impl Display for Moment {
         let year = at.year();
         let shown = if year > 0 { year } else { 1 - year };
         let since_midnight = i64::from(at.num_seconds_from_midnight()) * NANOS_OF_SECOND;
-        let clock = Clock(since_midnight + i64::from(at.nanosecond()));
+        let clock = TimeText(since_midnight + i64::from(at.nanosecond()));
         write!(f, "{shown:04}-{:02}-{:02} {clock}", at.month(), at.day())?;
         if year > 0 { Ok(()) } else { f.write_str(" BC") }
     }
 }
 
 /// The text `10:00:00.5` of a number of nanoseconds, which may be longer than a day.
-struct Clock(i64);
+struct TimeText(i64);
 
-impl Display for Clock {
+impl Display for TimeText {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         let seconds = self.0 / NANOS_OF_SECOND;
         let nanos = self.0 % NANOS_OF_SECOND;
@@ -193,7 +193,7 @@ impl Display for Span {
             _ if is_behind_negative => "+",
             _ => "",
         };
-        write!(f, "{separator}{sign}{}", Clock(nanoseconds.saturating_abs()))
+        write!(f, "{separator}{sign}{}", TimeText(nanoseconds.saturating_abs()))
     }
 }
 

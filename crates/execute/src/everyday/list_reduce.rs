@@ -43,9 +43,9 @@ impl Default for ListReduce {
 }
 
 /// The list, the lambda, and the initial value.
-type Parts<'a, V, L> = (&'a V, &'a L, Option<&'a V>);
+type ReduceArguments<'a, V, L> = (&'a V, &'a L, Option<&'a V>);
 
-fn parts<V, L>(args: &[ValueOrLambda<V, L>]) -> Result<Parts<'_, V, L>> {
+fn parts<V, L>(args: &[ValueOrLambda<V, L>]) -> Result<ReduceArguments<'_, V, L>> {
     match args {
         [ValueOrLambda::Value(list), ValueOrLambda::Lambda(lambda)] => Ok((list, lambda, None)),
         [

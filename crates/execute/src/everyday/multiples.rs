@@ -26,9 +26,11 @@ const SECONDS_OF_DAY: f64 = 86_400.0;
 
 pub(super) fn all() -> [Plain; 2] {
     [
-        Plain::new(TIMES, (2, 2), returned, |columns, to| multiples(columns, to, Operation::Times)),
+        Plain::new(TIMES, (2, 2), returned, |columns, to| {
+            multiples(columns, to, IntervalOperation::Times)
+        }),
         Plain::new(DIVIDED, (2, 2), returned, |columns, to| {
-            multiples(columns, to, Operation::Divided)
+            multiples(columns, to, IntervalOperation::Divided)
         }),
     ]
 }
@@ -42,7 +44,7 @@ fn returned(types: &[DataType], _: &[Option<&ScalarValue>]) -> Result<DataType> 
 }
 
 #[derive(Clone, Copy)]
-enum Operation {
+enum IntervalOperation {
     Times,
     Divided,
 }
@@ -64,10 +66,14 @@ impl Factor {
     }
 }
 
-fn multiples(columns: &[ArrayRef], to: &DataType, operation: Operation) -> Result<ArrayRef> {
+fn multiples(
+    columns: &[ArrayRef],
+    to: &DataType,
+    operation: IntervalOperation,
+) -> Result<ArrayRef> {
     let [values, by] = columns else { return plan_err!("`{TIMES}` takes two arguments") };
     let by = factors(by)?;
-    if matches!(operation, Operation::Divided) && divides_by_zero(values, &by) {
+    if matches!(operation, IntervalOperation::Divided) && divides_by_zero(values, &by) {
         return Err(DataFusionError::ArrowError(Box::new(ArrowError::DivideByZero), None));
     }
     match to {
@@ -129,11 +135,11 @@ fn each<T: ArrowPrimitiveType>(
 /// fraction of a day becomes hours, minutes and seconds. These are rounded to a millionth, and
 /// seconds of a whole day become a day.
 fn multiple(
-    operation: Operation,
+    operation: IntervalOperation,
     of: IntervalMonthDayNano,
     by: Factor,
 ) -> Option<IntervalMonthDayNano> {
-    if let (Operation::Times, Factor::Whole(by)) = (operation, by) {
+    if let (IntervalOperation::Times, Factor::Whole(by)) = (operation, by) {
         let small = |part: i32| i32::try_from(i64::from(part).checked_mul(by)?).ok();
         let nanos = of.nanoseconds.checked_mul(by)?;
         return Some(IntervalMonthDayNano::new(small(of.months)?, small(of.days)?, nanos));
@@ -155,18 +161,18 @@ fn to_millionth(number: f64) -> f64 {
     (number * 1e6).round_ties_even() / 1e6
 }
 
-fn applied(operation: Operation, value: f64, by: Factor) -> f64 {
+fn applied(operation: IntervalOperation, value: f64, by: Factor) -> f64 {
     match operation {
-        Operation::Times => value * by.real(),
-        Operation::Divided => value / by.real(),
+        IntervalOperation::Times => value * by.real(),
+        IntervalOperation::Divided => value / by.real(),
     }
 }
 
 /// Multiplies or divides a number of units. `None` if the result does not fit.
 #[expect(clippy::cast_precision_loss, reason = "a double has 53 bits, 285 years in microseconds")]
-fn count(operation: Operation, value: i64, by: Factor) -> Option<i64> {
+fn count(operation: IntervalOperation, value: i64, by: Factor) -> Option<i64> {
     match (operation, by) {
-        (Operation::Times, Factor::Whole(by)) => value.checked_mul(by),
+        (IntervalOperation::Times, Factor::Whole(by)) => value.checked_mul(by),
         _ => whole(applied(operation, value as f64, by)),
     }
 }
@@ -174,9 +180,9 @@ fn count(operation: Operation, value: i64, by: Factor) -> Option<i64> {
 /// Multiplies or divides a number of nanoseconds, and adds seconds. A number with more digits than
 /// a double has is rounded to whole microseconds, as in PostgreSQL.
 #[expect(clippy::cast_precision_loss, reason = "rounded to what a double has")]
-fn nanos(operation: Operation, value: i64, by: Factor, seconds: f64) -> Option<i64> {
+fn nanos(operation: IntervalOperation, value: i64, by: Factor, seconds: f64) -> Option<i64> {
     const DIGITS: f64 = 9e15;
-    if let (Operation::Times, Factor::Whole(by)) = (operation, by) {
+    if let (IntervalOperation::Times, Factor::Whole(by)) = (operation, by) {
         return value.checked_mul(by);
     }
     let nanos = applied(operation, value as f64, by) + seconds * 1e9;
@@ -252,7 +258,7 @@ mod tests {
     }
 
     fn times(of: IntervalMonthDayNano, by: f64) -> Option<IntervalMonthDayNano> {
-        multiple(Operation::Times, of, Factor::Real(by))
+        multiple(IntervalOperation::Times, of, Factor::Real(by))
     }
 
     /// The answers are PostgreSQL's.
@@ -264,7 +270,7 @@ mod tests {
         assert_eq!(times(of(12, 0, 0), 0.7), Some(of(8, 12, 0)));
         assert_eq!(times(of(0, 1, 0), 0.5), Some(of(0, 0, 12 * HOUR)));
         assert_eq!(times(of(0, 1, 5), -2.0), Some(of(0, -2, -10)));
-        let divided = |of, by| multiple(Operation::Divided, of, Factor::Whole(by));
+        let divided = |of, by| multiple(IntervalOperation::Divided, of, Factor::Whole(by));
         assert_eq!(divided(of(49, 0, 0), 49), Some(of(1, 0, 0)));
         assert_eq!(divided(of(0, 49, 0), 49), Some(of(0, 1, 0)));
         assert_eq!(divided(of(0, 0, HOUR), 2), Some(of(0, 0, HOUR / 2)));
@@ -272,7 +278,7 @@ mod tests {
 
     #[test]
     fn large_multiples_are_exact_or_refused() {
-        let by = |by| multiple(Operation::Times, of(0, 0, 1_000_000), Factor::Whole(by));
+        let by = |by| multiple(IntervalOperation::Times, of(0, 0, 1_000_000), Factor::Whole(by));
         assert_eq!(by(1_700_000_000_457), Some(of(0, 0, 1_700_000_000_457_000_000)));
         assert_eq!(by(i64::MAX), None);
         let real = times(of(0, 0, 1_000_000), 1_700_000_000_457.0);

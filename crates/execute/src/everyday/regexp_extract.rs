@@ -59,7 +59,9 @@ fn extracted(columns: &[ArrayRef]) -> Result<ArrayRef> {
     let mut found = StringBuilder::new();
     for_each_row(columns, |row| {
         match row {
-            Some(Row { pattern, text, group }) => found.append_value(first(pattern, text, group)?),
+            Some(ExtractRow { pattern, text, group }) => {
+                found.append_value(first(pattern, text, group)?)
+            }
             None => found.append_null(),
         }
         Ok(())
@@ -68,7 +70,7 @@ fn extracted(columns: &[ArrayRef]) -> Result<ArrayRef> {
 }
 
 /// The arguments of a row.
-pub(super) struct Row<'a> {
+pub(super) struct ExtractRow<'a> {
     pub(super) pattern: &'a Regex,
     pub(super) text: &'a str,
     /// The number of a group; 0 is the whole match.
@@ -79,7 +81,7 @@ pub(super) struct Row<'a> {
 /// `None` where one of them is null. A pattern is compiled once.
 pub(super) fn for_each_row(
     columns: &[ArrayRef],
-    mut take: impl FnMut(Option<Row<'_>>) -> Result<()>,
+    mut take: impl FnMut(Option<ExtractRow<'_>>) -> Result<()>,
 ) -> Result<()> {
     let text = |column: &ArrayRef| cast(column, &DataType::Utf8);
     let texts = text(&columns[0])?;
@@ -102,7 +104,7 @@ pub(super) fn for_each_row(
             known.insert(pattern, compiled(pattern)?);
         }
         let group = groups.map_or(0, |groups| groups.value(row));
-        take(Some(Row { pattern: &known[pattern], text: texts.value(row), group }))?;
+        take(Some(ExtractRow { pattern: &known[pattern], text: texts.value(row), group }))?;
     }
     Ok(())
 }

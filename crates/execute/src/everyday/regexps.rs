@@ -10,7 +10,7 @@ use datafusion::error::Result;
 use regex::Regex;
 
 use super::plain::Plain;
-use super::regexp_extract::{Row, for_each_row, group_of};
+use super::regexp_extract::{ExtractRow, for_each_row, group_of};
 
 pub(super) fn all() -> Vec<Plain> {
     vec![
@@ -46,7 +46,7 @@ fn lists(columns: &[ArrayRef], of_row: OfRow<'_>) -> Result<ArrayRef> {
     let mut lists = ListBuilder::new(StringBuilder::new());
     for_each_row(columns, |row| {
         match row {
-            Some(Row { pattern, text, group }) => {
+            Some(ExtractRow { pattern, text, group }) => {
                 lists.append_value(of_row(pattern, text, group)?.into_iter().map(Some));
             }
             None => lists.append_null(),

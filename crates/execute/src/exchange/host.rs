@@ -19,7 +19,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, oneshot};
 
-use super::source::{Frames, Source, batch_bytes};
+use super::source::{Frames, OutputSource, batch_bytes};
 use crate::Error;
 
 /// Bytes of the longest request. Answers of shorter requests come sooner, and longer requests are
@@ -29,12 +29,12 @@ const REQUEST_BYTES: u64 = 1 << 20;
 /// Bytes that a reader has under way at most; the first request may be longer.
 const WINDOW_BYTES: u64 = 2 << 20;
 
-type Answer = oneshot::Receiver<Bytes>;
-type Asked = (ReadRange, oneshot::Sender<Bytes>);
+type FramesReceiver = oneshot::Receiver<Bytes>;
+type RangeRequest = (ReadRange, oneshot::Sender<Bytes>);
 
 /// A connection to the outputs on one host.
 #[derive(Debug)]
-struct Host {
+struct OutputConnection {
     name: String,
     // Becomes a task of the runtime with the first request.
     state: Mutex<State>,
@@ -43,13 +43,13 @@ struct Host {
 #[derive(Debug)]
 enum State {
     Idle(Option<StdStream>),
-    Running(mpsc::UnboundedSender<Asked>),
+    Running(mpsc::UnboundedSender<RangeRequest>),
 }
 
 /// The output of one task on another host.
 #[derive(Debug)]
 struct HostSource {
-    host: Arc<Host>,
+    host: Arc<OutputConnection>,
     // Its place among the outputs of the connection.
     output: u32,
 }
@@ -57,21 +57,21 @@ struct HostSource {
 /// The outputs that can be read over a granted connection, by task.
 pub(crate) fn host_sources(
     (outputs, socket): (HostOutputs, StdStream),
-) -> impl Iterator<Item = (u32, Arc<dyn Source>)> {
+) -> impl Iterator<Item = (u32, Arc<dyn OutputSource>)> {
     let HostOutputs { host: name, tasks } = outputs;
-    let host = Arc::new(Host { name, state: Mutex::new(State::Idle(Some(socket))) });
+    let host = Arc::new(OutputConnection { name, state: Mutex::new(State::Idle(Some(socket))) });
     tasks.into_iter().zip(0_u32..).map(move |(task, output)| {
         let host = Arc::clone(&host);
-        (task, Arc::new(HostSource { host, output }) as Arc<dyn Source>)
+        (task, Arc::new(HostSource { host, output }) as Arc<dyn OutputSource>)
     })
 }
 
-impl Source for HostSource {
+impl OutputSource for HostSource {
     fn frames(&self, ranges: Vec<(u64, u64)>) -> Frames {
         let host = Arc::clone(&self.host);
         let output = self.output;
         let pieces = pieces(&ranges).map(|(offset, length)| ReadRange { output, offset, length });
-        let mut reader = Reader {
+        let mut reader = OutputReader {
             host,
             pieces: pieces.collect(),
             under_way: VecDeque::new(),
@@ -102,16 +102,16 @@ fn pieces(ranges: &[(u64, u64)]) -> impl Iterator<Item = (u64, u64)> {
 }
 
 /// Reads the frames of some ranges of one output.
-struct Reader {
-    host: Arc<Host>,
+struct OutputReader {
+    host: Arc<OutputConnection>,
     // Not asked for yet.
     pieces: VecDeque<ReadRange>,
-    under_way: VecDeque<(u64, Answer)>,
+    under_way: VecDeque<(u64, FramesReceiver)>,
     bytes_under_way: u64,
     received: Received,
 }
 
-impl Reader {
+impl OutputReader {
     /// The next frame; `None` after the last one.
     async fn frame(&mut self) -> Result<Option<Frame>, Error> {
         let Some(header) = self.take(HEADER_BYTES).await? else { return Ok(None) };
@@ -186,8 +186,8 @@ impl Received {
     }
 }
 
-impl Host {
-    fn send(&self, asked: Asked) {
+impl OutputConnection {
+    fn send(&self, asked: RangeRequest) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let State::Idle(socket) = &mut *state {
             let (sender, requests) = mpsc::unbounded_channel();
@@ -212,7 +212,7 @@ impl Host {
 }
 
 /// Sends requests and receives their answers until either side ends the connection.
-async fn run(stream: UnixStream, requests: mpsc::UnboundedReceiver<Asked>) {
+async fn run(stream: UnixStream, requests: mpsc::UnboundedReceiver<RangeRequest>) {
     let (reading, writing) = stream.into_split();
     let (sender, waiting) = mpsc::unbounded_channel();
     let ended = tokio::select! {
@@ -226,7 +226,7 @@ async fn run(stream: UnixStream, requests: mpsc::UnboundedReceiver<Asked>) {
 
 async fn send(
     mut writing: OwnedWriteHalf,
-    mut requests: mpsc::UnboundedReceiver<Asked>,
+    mut requests: mpsc::UnboundedReceiver<RangeRequest>,
     waiting: mpsc::UnboundedSender<(u64, oneshot::Sender<Bytes>)>,
 ) -> std::io::Result<()> {
     while let Some((range, sender)) = requests.recv().await {
@@ -276,7 +276,7 @@ mod tests {
     }
 
     /// The outputs of the tasks 3 and 4 on another host, which serves so many requests.
-    fn outputs(content: [Vec<u8>; 2], serves: usize) -> Vec<(u32, Arc<dyn Source>)> {
+    fn outputs(content: [Vec<u8>; 2], serves: usize) -> Vec<(u32, Arc<dyn OutputSource>)> {
         let (near, mut far) = StdStream::pair().unwrap();
         std::thread::spawn(move || {
             let mut request = [0; READ_BYTES];
@@ -295,7 +295,10 @@ mod tests {
         host_sources((granted, near)).collect()
     }
 
-    async fn read(source: &Arc<dyn Source>, ranges: Vec<(u64, u64)>) -> Result<Vec<Frame>, Error> {
+    async fn read(
+        source: &Arc<dyn OutputSource>,
+        ranges: Vec<(u64, u64)>,
+    ) -> Result<Vec<Frame>, Error> {
         source.frames(ranges).try_collect().await
     }
 

@@ -13,21 +13,21 @@ use super::decoder::{FrameReader, PartDecoder, external};
 use super::objects::names::object;
 use super::objects::source::ObjectSource;
 use super::objects::stores::Stores;
-use super::source::{Frames, Source};
+use super::source::{Frames, OutputSource};
 use super::streams::source::StreamSource;
 use crate::Error;
 
 /// The output of one task for one partition.
 #[derive(Clone, Debug)]
-struct Part {
-    source: Arc<dyn Source>,
+struct InputPart {
+    source: Arc<dyn OutputSource>,
     /// Offset and length in bytes of each range, which consists of whole frames.
     ranges: Vec<(u64, u64)>,
     /// The keys of the rows that are read, if the part is sorted. `None`: all rows are read.
     keys: Option<KeyRange>,
 }
 
-impl Part {
+impl InputPart {
     fn bytes(&self) -> u64 {
         self.ranges.iter().map(|(_, length)| length).sum()
     }
@@ -41,7 +41,7 @@ const AHEAD: usize = 16;
 #[derive(Debug, Default)]
 pub(crate) struct Inputs {
     /// By stage and partition, a part for each task that wrote to the partition.
-    parts: BTreeMap<(u32, u32), Vec<Part>>,
+    parts: BTreeMap<(u32, u32), Vec<InputPart>>,
     /// Bytes of parts that a reader opens ahead.
     ahead_bytes: u64,
     /// Rows that are read while other tasks make them. `None` if no stage streams to the task.
@@ -53,7 +53,7 @@ impl Inputs {
     /// and objects.
     pub(crate) fn new(
         reads: &[TaskRead],
-        granted: &BTreeMap<u32, Arc<dyn Source>>,
+        granted: &BTreeMap<u32, Arc<dyn OutputSource>>,
         stores: &Arc<Stores>,
         ahead_bytes: u64,
     ) -> Result<Self, Error> {
@@ -66,7 +66,7 @@ impl Inputs {
                 };
                 let ranges = partition.ranges.clone();
                 let keys = read.range.clone();
-                let part = Part { source, ranges, keys };
+                let part = InputPart { source, ranges, keys };
                 inputs.parts.entry((read.stage, partition.partition)).or_default().push(part);
             }
         }
@@ -84,10 +84,9 @@ impl Inputs {
     }
 
     /// Reads partitions of a stage, one after another.
-    pub(super) fn read(&self, stage: u32, partitions: &[u32], schema: SchemaRef) -> Reader {
-        let written =
-            partitions.iter().filter_map(|partition| self.parts.get(&(stage, *partition)));
-        let mut parts: Vec<Part> = written.flatten().cloned().collect();
+    pub(super) fn read(&self, stage: u32, partitions: &[u32], schema: SchemaRef) -> PartReader {
+        let written = partitions.iter().filter_map(|partition| self.parts.get(&(stage, *partition)));
+        let mut parts: Vec<InputPart> = written.flatten().cloned().collect();
         parts.reverse();
         self.reader(parts, schema)
     }
@@ -99,18 +98,17 @@ impl Inputs {
         stage: u32,
         partitions: &[u32],
         schema: &SchemaRef,
-    ) -> Vec<(Reader, KeyRange)> {
-        let written =
-            partitions.iter().filter_map(|partition| self.parts.get(&(stage, *partition)));
-        let run = |part: &Part| {
+    ) -> Vec<(PartReader, KeyRange)> {
+        let written = partitions.iter().filter_map(|partition| self.parts.get(&(stage, *partition)));
+        let run = |part: &InputPart| {
             let keys = part.keys.clone().unwrap_or_default();
             (self.reader(vec![part.clone()], Arc::clone(schema)), keys)
         };
         written.flatten().map(run).collect()
     }
 
-    fn reader(&self, parts: Vec<Part>, schema: SchemaRef) -> Reader {
-        Reader {
+    fn reader(&self, parts: Vec<InputPart>, schema: SchemaRef) -> PartReader {
+        PartReader {
             schema,
             parts,
             open: VecDeque::new(),
@@ -127,7 +125,7 @@ fn objects(
     read: &TaskRead,
     partition: &OutputPartition,
     stores: &Arc<Stores>,
-) -> Result<Arc<dyn Source>, Error> {
+) -> Result<Arc<dyn OutputSource>, Error> {
     if partition.objects.len() != partition.ranges.len() {
         return Err(missing(read.task));
     }
@@ -143,10 +141,10 @@ fn missing(task: u32) -> Error {
 }
 
 /// Reads the batches of some parts.
-pub(super) struct Reader {
+pub(super) struct PartReader {
     schema: SchemaRef,
     // Not open yet. The last one is next.
-    parts: Vec<Part>,
+    parts: Vec<InputPart>,
     // The next ones, open, with their sizes.
     open: VecDeque<(u64, Frames)>,
     open_bytes: u64,
@@ -156,7 +154,7 @@ pub(super) struct Reader {
     decoder: Option<PartDecoder>,
 }
 
-impl FrameReader for Reader {
+impl FrameReader for PartReader {
     type Received = Frame;
 
     async fn frame(&mut self) -> Result<Option<Frame>> {
@@ -169,7 +167,7 @@ impl FrameReader for Reader {
     }
 }
 
-impl Reader {
+impl PartReader {
     async fn next_frame(&mut self) -> Result<Option<Frame>, Error> {
         loop {
             if let Some((bytes, frames)) = &mut self.current {

@@ -30,14 +30,14 @@ pub enum Medium {
 
 /// The hosts of the tasks that exchange rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub enum ExchangeReach {
     /// All tasks are on one host.
     OneHost,
     /// The tasks may be on several hosts.
     Hosts,
 }
 
-impl Reach {
+impl ExchangeReach {
     /// Returns the name, in EXPLAIN, of an exchange by files between such tasks.
     pub fn files(self) -> &'static str {
         match self {
@@ -57,7 +57,7 @@ impl Reach {
 impl Exchange {
     /// Describes the exchange in a line of EXPLAIN: `objects (level 1 of 2, combined)`. `stored`
     /// says where files are, and `streamed` where the tasks are that stream.
-    pub fn text(&self, stored: Reach, streamed: Reach) -> String {
+    pub fn text(&self, stored: ExchangeReach, streamed: ExchangeReach) -> String {
         let Level { number, of, .. } = self.level;
         let files = stored.files();
         match &self.medium {

@@ -16,7 +16,7 @@ use futures::stream;
 use snowmelt_wire::{Edge, KeyRange};
 
 use super::decoder::FrameReader;
-use super::inputs::{Inputs, Reader};
+use super::inputs::{Inputs, PartReader};
 use crate::sort_keys::SortKeys;
 
 /// Reads the rows of partitions of a stage, in their order.
@@ -34,9 +34,9 @@ pub(super) fn merged(
         || DataFusionError::Internal("a column of a sorted exchange has no sort keys".to_owned());
     let keys = Arc::new(SortKeys::new(order, schema)?.ok_or_else(unsupported)?);
     let baseline = BaselineMetrics::new(metrics.0, metrics.1);
-    let run = |(reader, range): (Reader, KeyRange)| -> SendableRecordBatchStream {
+    let run = |(reader, range): (PartReader, KeyRange)| -> SendableRecordBatchStream {
         let decoding = baseline.elapsed_compute().clone();
-        let run = Run { reader, range, keys: Arc::clone(&keys), decoding };
+        let run = SortedRun { reader, range, keys: Arc::clone(&keys), decoding };
         let batches = stream::try_unfold(run, |mut run| async move {
             Ok(run.next().await?.map(|batch| (batch, run)))
         });
@@ -60,8 +60,8 @@ pub(super) fn merged(
 }
 
 /// A sorted part of the output of one task.
-struct Run {
-    reader: Reader,
+struct SortedRun {
+    reader: PartReader,
     /// The keys of the rows that are read; rows outside are dropped. An edge is absent if no row
     /// can be outside of it.
     range: KeyRange,
@@ -69,7 +69,7 @@ struct Run {
     decoding: Time,
 }
 
-impl Run {
+impl SortedRun {
     async fn next(&mut self) -> Result<Option<RecordBatch>> {
         while let Some(frame) = self.reader.frame().await? {
             let decoding = self.decoding.clone();

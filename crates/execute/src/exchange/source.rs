@@ -15,7 +15,7 @@ use crate::Error;
 pub(crate) type Frames = BoxStream<'static, Result<Frame, Error>>;
 
 /// The complete output of one task in some medium.
-pub(crate) trait Source: fmt::Debug + Send + Sync {
+pub(crate) trait OutputSource: fmt::Debug + Send + Sync {
     /// The frames of some byte ranges (offset and length), in this order. Each range holds whole
     /// `Batch` frames.
     fn frames(&self, ranges: Vec<(u64, u64)>) -> Frames;
@@ -31,7 +31,7 @@ impl FileSource {
     }
 }
 
-impl Source for FileSource {
+impl OutputSource for FileSource {
     fn frames(&self, mut ranges: Vec<(u64, u64)>) -> Frames {
         ranges.reverse();
         let rest = (Arc::clone(&self.0), ranges);

@@ -10,21 +10,21 @@ use futures::future::BoxFuture;
 use crate::Error;
 
 /// Frames of a partition that are written together.
-pub(crate) struct Piece {
+pub(crate) struct OutputPiece {
     pub(crate) partition: u32,
     pub(crate) frames: Vec<u8>,
 }
 
 /// The place at which a piece was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct PiecePlace {
     /// The number of the piece's object; `None` in a file.
     pub(crate) object: Option<u32>,
     pub(crate) offset: u64,
 }
 
 /// A medium for the output of one task.
-pub(crate) trait Target: Send + Sync {
+pub(crate) trait OutputTarget: Send + Sync {
     /// True if a full buffer is to be written as a whole, because each write is a request.
     fn writes_all(&self) -> bool;
 
@@ -35,7 +35,7 @@ pub(crate) trait Target: Send + Sync {
 
     /// Begins to write the pieces, which are in the order of their partitions. Does not block for
     /// long. Returns a place for each piece.
-    fn write(&self, pieces: Vec<Piece>) -> Result<Vec<Place>, Error>;
+    fn write(&self, pieces: Vec<OutputPiece>) -> Result<Vec<PiecePlace>, Error>;
 
     /// Waits until few bytes are on their way, or no bytes if the output is to be `complete`.
     fn settle(&self, complete: bool) -> BoxFuture<'_, Result<(), Error>>;
@@ -53,16 +53,16 @@ impl FileTarget {
     }
 }
 
-impl Target for FileTarget {
+impl OutputTarget for FileTarget {
     fn writes_all(&self) -> bool {
         false
     }
 
-    fn write(&self, pieces: Vec<Piece>) -> Result<Vec<Place>, Error> {
-        let write = |Piece { frames, .. }: Piece| {
+    fn write(&self, pieces: Vec<OutputPiece>) -> Result<Vec<PiecePlace>, Error> {
+        let write = |OutputPiece { frames, .. }: OutputPiece| {
             let offset = self.end.fetch_add(frames.len() as u64, Ordering::Relaxed);
             self.file.write_all_at(&frames, offset).map_err(Error::Exchange)?;
-            Ok(Place { object: None, offset })
+            Ok(PiecePlace { object: None, offset })
         };
         pieces.into_iter().map(write).collect()
     }

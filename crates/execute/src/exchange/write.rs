@@ -19,7 +19,7 @@ use snowmelt_wire::{BatchEncoder, OutputPartition};
 
 use super::levels::cell;
 use super::marks::Marks;
-use super::target::{Piece, Target};
+use super::target::{OutputPiece, OutputTarget};
 use crate::Error;
 use crate::sort_keys::SortKeys;
 
@@ -31,7 +31,7 @@ pub fn output_split(plan: &Arc<dyn ExecutionPlan>) -> Option<&RepartitionExec> {
 
 /// The output of a task. Shared by the threads of a task.
 pub(crate) struct ExchangeWriter {
-    target: Box<dyn Target>,
+    target: Box<dyn OutputTarget>,
     batch_rows: usize,
     /// Bytes of frames that are kept in memory.
     budget: usize,
@@ -43,12 +43,12 @@ pub(crate) struct ExchangeWriter {
 #[derive(Default)]
 struct State {
     /// The parts of the output by partition; `None` until a partition has rows.
-    partitions: Vec<Option<Part>>,
+    partitions: Vec<Option<PartitionBuffer>>,
     buffered: usize,
     rows: u64,
 }
 
-struct Part {
+struct PartitionBuffer {
     collected: BatchCoalescer,
     encoder: BatchEncoder,
     /// Frames that are not written yet.
@@ -57,7 +57,7 @@ struct Part {
     marks: Marks,
 }
 
-impl Part {
+impl PartitionBuffer {
     fn new(partition: u32, schema: SchemaRef, batch_rows: usize) -> Result<Self, Error> {
         let mut encoder = BatchEncoder::default();
         // The reader makes the schema's frame itself; the encoder needs it for dictionaries.
@@ -86,7 +86,7 @@ impl Part {
 
 impl ExchangeWriter {
     /// Creates a writer that writes to `target` and keeps up to `budget` bytes in memory.
-    pub(crate) fn new(target: Box<dyn Target>, batch_rows: usize, budget: u64) -> Self {
+    pub(crate) fn new(target: Box<dyn OutputTarget>, batch_rows: usize, budget: u64) -> Self {
         let budget = usize::try_from(budget).unwrap_or(usize::MAX);
         Self { target, batch_rows, budget, sorted_by: None, state: Mutex::default() }
     }
@@ -130,7 +130,9 @@ impl ExchangeWriter {
         }
         let part = match &mut state.partitions[index] {
             Some(part) => part,
-            empty => empty.insert(Part::new(partition, batch.schema(), self.batch_rows)?),
+            empty => {
+                empty.insert(PartitionBuffer::new(partition, batch.schema(), self.batch_rows)?)
+            }
         };
         part.written.rows += batch.num_rows() as u64;
         part.collected.push_batch(batch)?;
@@ -143,7 +145,7 @@ impl ExchangeWriter {
     }
 
     fn make_room(&self, state: &mut State) -> Result<(), Error> {
-        let mut parts: Vec<&mut Part> = state.partitions.iter_mut().flatten().collect();
+        let mut parts: Vec<&mut PartitionBuffer> = state.partitions.iter_mut().flatten().collect();
         if !self.target.writes_all() {
             parts.sort_by_key(|part| std::cmp::Reverse(part.frames.len()));
             parts.truncate(1);
@@ -153,14 +155,17 @@ impl ExchangeWriter {
     }
 
     /// Writes the frames that some partitions have in memory. Returns the number of bytes.
-    fn write<'p>(&self, parts: impl IntoIterator<Item = &'p mut Part>) -> Result<usize, Error> {
-        let mut parts: Vec<&mut Part> =
+    fn write<'p>(
+        &self,
+        parts: impl IntoIterator<Item = &'p mut PartitionBuffer>,
+    ) -> Result<usize, Error> {
+        let mut parts: Vec<&mut PartitionBuffer> =
             parts.into_iter().filter(|part| !part.frames.is_empty()).collect();
-        let take = |part: &mut &mut Part| Piece {
+        let take = |part: &mut &mut PartitionBuffer| OutputPiece {
             partition: part.written.partition,
             frames: std::mem::take(&mut part.frames),
         };
-        let pieces: Vec<Piece> = parts.iter_mut().map(take).collect();
+        let pieces: Vec<OutputPiece> = parts.iter_mut().map(take).collect();
         let lengths: Vec<usize> = pieces.iter().map(|piece| piece.frames.len()).collect();
         let places = self.target.write(pieces)?;
         for ((part, place), length) in parts.into_iter().zip(places).zip(&lengths) {
@@ -196,7 +201,8 @@ impl ExchangeWriter {
         }
         self.write(parts.iter_mut().flatten())?;
         self.target.settle(true).await?;
-        let written = |part: Part| OutputPartition { marks: part.marks.finish(), ..part.written };
+        let written =
+            |part: PartitionBuffer| OutputPartition { marks: part.marks.finish(), ..part.written };
         Ok(parts.into_iter().flatten().map(written).collect())
     }
 
@@ -238,7 +244,7 @@ mod tests {
 
     use super::*;
     use crate::exchange::decoder::FrameReader;
-    use crate::exchange::{FileSource, FileTarget, Inputs, Source};
+    use crate::exchange::{FileSource, FileTarget, Inputs, OutputSource};
 
     fn batch(numbers: std::ops::Range<i64>) -> RecordBatch {
         let text = numbers.clone().map(|n| format!("a text that is longer than a view {n}"));
@@ -269,7 +275,7 @@ mod tests {
         let range = None;
         let shared = false;
         let read = TaskRead { stage: 3, task: 8, attempt: 0, partitions, objects, shared, range };
-        let source: Arc<dyn Source> = Arc::new(FileSource::new(file));
+        let source: Arc<dyn OutputSource> = Arc::new(FileSource::new(file));
         let inputs = Inputs::new(&[read], &[(8, source)].into(), &Arc::default(), 1 << 20).unwrap();
         let mut rows = Vec::new();
         for partition in 0..4 {

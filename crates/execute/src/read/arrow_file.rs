@@ -21,7 +21,7 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use object_store::{ObjectMeta, ObjectStore};
 
-use super::wrong::{corrupt, shortened};
+use super::reports::{corrupt, shortened};
 use crate::process::catch_panic;
 use crate::scan::{FooterError, read_bytes};
 
@@ -142,7 +142,7 @@ impl ArrowFile {
             self.range.as_ref().is_none_or(|range| range.contains(&(block.offset() as u64)))
         };
         let blocks = footer.batches.iter().filter(|block| wanted(block)).copied().collect();
-        let reading = Reading { file: self, decoder, blocks, rest: None };
+        let reading = ArrowReader { file: self, decoder, blocks, rest: None };
         let batches = stream::try_unfold(reading, |mut reading| async move {
             let next = reading.next().await?;
             Ok(next.map(|batch| (batch, reading)))
@@ -182,7 +182,7 @@ impl ArrowFile {
     }
 }
 
-struct Reading {
+struct ArrowReader {
     file: ArrowFile,
     decoder: FileDecoder,
     blocks: VecDeque<Block>,
@@ -190,7 +190,7 @@ struct Reading {
     rest: Option<RecordBatch>,
 }
 
-impl Reading {
+impl ArrowReader {
     async fn next(&mut self) -> DfResult<Option<RecordBatch>> {
         loop {
             if let Some(batch) = self.rest.take() {

@@ -22,17 +22,17 @@
 //! | `text`, `text_file` | the decoder of a format, and a range of a text file |
 //! | `arrow_file`, `sheet` | Arrow files, workbooks |
 //! | `source` | the source of a scan, in place of DataFusion's |
-//! | `wrong` | reports of wrong lines and objects |
+//! | `reports` | reports of wrong lines and objects |
 
 mod arrow_file;
 mod blocks;
 mod decoders;
 mod dialect;
+mod reports;
 mod sheet;
 mod source;
 mod text;
 mod text_file;
-mod wrong;
 
 use std::sync::Arc;
 
@@ -50,11 +50,13 @@ pub use dialect::day_form::DayForm;
 pub use dialect::header::{Header, MAX_COLUMNS, split_header, values, without_mark};
 pub use dialect::notation::Notation;
 pub use dialect::quotes::Quotes;
-pub use dialect::{Dialect, Encoding, Frame};
-pub use sheet::{Book, Cells, MAX_FILE_BYTES, Place, SHEET_COLUMNS, SHEET_ROWS, Value, cell_name};
+pub use dialect::{Dialect, Encoding, ObjectLayout};
+pub use reports::{corrupt, escaped, not_inflated, wrong_line, wrong_object};
+pub use sheet::{
+    Book, CellValue, Cells, MAX_FILE_BYTES, SHEET_COLUMNS, SHEET_ROWS, SheetPlace, cell_name,
+};
 pub use text::Decoder;
 pub use text_file::without_lines;
-pub use wrong::{corrupt, escaped, not_inflated, wrong_line, wrong_object};
 
 /// The most bytes of one record. Memory for a record is not accounted for by operators.
 pub(crate) const MAX_RECORD_BYTES: usize = 64 << 20;

@@ -28,7 +28,7 @@ use snowmelt_files::{Compression, Format, Kind};
 
 use super::Dialect;
 use super::arrow_file::ArrowFile;
-use super::blocks::range::Stored;
+use super::blocks::range::StoreFile;
 use super::sheet::SheetFile;
 use super::text_file::TextFile;
 use crate::context::BATCH_ROWS;
@@ -164,7 +164,7 @@ impl FileOpener for Opener {
         // The codec does not send the compression of a scan, and the files of one may differ in it.
         let compression = Compression::of(Path::new(meta.location.as_ref()));
         let kind = Kind { format: self.format, compression };
-        let stored = Stored { store, location: meta.location, size: meta.size };
+        let stored = StoreFile { store, location: meta.location, size: meta.size };
         if !dialect.ignores_errors {
             let file = TextFile { stored, name, kind, dialect, range, wanted, rows };
             return Ok(file.batches().boxed());

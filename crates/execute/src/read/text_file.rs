@@ -11,20 +11,20 @@ use futures::{StreamExt, TryStreamExt};
 use snowmelt_files::{Compression, Format, Kind};
 use snowmelt_types::ErrorReport;
 
-use super::blocks::range::Stored;
-use super::blocks::{Block, Blocks, Fault, newlines_of};
+use super::blocks::range::StoreFile;
+use super::blocks::{Block, BlockFault, BlockReader, newlines_of};
 use super::decoders::JsonDecoder;
 use super::dialect::quotes::position;
+use super::reports::{of_fault, wrong_line, wrong_object};
 use super::text::{Decoder, Undecodable};
-use super::wrong::{of_fault, wrong_line, wrong_object};
 use super::{
-    CsvDecoder, Dialect, Frame, Header, MAX_HEADER_BYTES, Quotes, Recoder, newlines, split_header,
-    without_mark,
+    CsvDecoder, Dialect, Header, MAX_HEADER_BYTES, ObjectLayout, Quotes, Recoder, newlines,
+    split_header, without_mark,
 };
 
 /// A text file and what is wanted of it.
 pub(super) struct TextFile {
-    pub(super) stored: Stored,
+    pub(super) stored: StoreFile,
     /// The file's name for the user.
     pub(super) name: String,
     pub(super) kind: Kind,
@@ -51,7 +51,7 @@ impl TextFile {
         let packed = self.kind.compression;
         let compression = if range.is_empty() { Compression::None } else { packed };
         let how = (dialect, self.frame());
-        let blocks = Blocks::new(source, range.start == 0, compression, how);
+        let blocks = BlockReader::new(source, range.start == 0, compression, how);
         let blocks = match blocks {
             Ok(blocks) => blocks,
             Err(fault) => return Err(self.fault(fault).await),
@@ -62,7 +62,7 @@ impl TextFile {
             (false, None, 0) => None,
             (false, None, _) => Some(self.decoder(&self.header().await?)),
         };
-        let reading = Reading { file: self, blocks, decoder, ready: VecDeque::new() };
+        let reading = TextReader { file: self, blocks, decoder, ready: VecDeque::new() };
         let batches = stream::try_unfold(reading, |mut reading| async move {
             let next = reading.next().await?;
             Ok(next.map(|batch| (batch, reading)))
@@ -71,7 +71,7 @@ impl TextFile {
     }
 
     /// How objects stand in a JSON file, unless each is a line.
-    fn frame(&self) -> Option<Frame> {
+    fn frame(&self) -> Option<ObjectLayout> {
         self.dialect.frame.filter(|_| self.kind.format == Format::Json)
     }
 
@@ -121,27 +121,27 @@ impl TextFile {
         }
     }
 
-    async fn fault(&self, fault: Fault) -> DataFusionError {
+    async fn fault(&self, fault: BlockFault) -> DataFusionError {
         let before = self.lines_before().await;
         let split = self.range.as_ref().is_some_and(|range| range.end < self.stored.size);
         match (of_fault(&self.name, self.kind.compression, &fault, before, split), fault) {
             (Some(report), _) => external(report),
-            (None, Fault::Read(error)) => error,
+            (None, BlockFault::Read(error)) => error,
             (None, fault) => DataFusionError::Internal(format!("{fault:?}")),
         }
     }
 }
 
-/// A text file that is being read.
-struct Reading {
+/// Reads the records of a text file.
+struct TextReader {
     file: TextFile,
-    blocks: Blocks,
+    blocks: BlockReader,
     /// The decoder of the records. `None` before the header.
     decoder: Option<Decoder>,
     ready: VecDeque<RecordBatch>,
 }
 
-impl Reading {
+impl TextReader {
     async fn next(&mut self) -> DfResult<Option<RecordBatch>> {
         loop {
             if let Some(batch) = self.ready.pop_front() {

@@ -73,18 +73,18 @@ impl Default for State {
 }
 
 /// A request that runs until its head is answered.
-struct Running {
+struct RunningRequest {
     limit: Arc<Limit>,
     /// How often the limit had been lowered when the request began.
     lowered: u64,
 }
 
 impl Limit {
-    async fn begin(self: &Arc<Self>) -> Running {
+    async fn begin(self: &Arc<Self>) -> RunningRequest {
         loop {
             let changed = self.changed.notified();
             if let Some(lowered) = self.try_begin() {
-                return Running { limit: Arc::clone(self), lowered };
+                return RunningRequest { limit: Arc::clone(self), lowered };
             }
             changed.await;
         }
@@ -104,7 +104,7 @@ impl Limit {
     }
 }
 
-impl Running {
+impl RunningRequest {
     /// Adapts the limit to an answer.
     fn answered(&self, slow_down: bool) {
         let mut state = self.limit.lock();
@@ -118,7 +118,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningRequest {
     fn drop(&mut self) {
         self.limit.lock().running -= 1;
         self.limit.changed.notify_waiters();
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     /// Begins as many requests as may run.
-    fn fill(limit: &Arc<Limit>) -> Vec<Running> {
+    fn fill(limit: &Arc<Limit>) -> Vec<RunningRequest> {
         std::iter::from_fn(|| limit.begin().now_or_never()).collect()
     }
 

@@ -27,7 +27,7 @@ use parquet::arrow::async_reader::AsyncFileReader;
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
 
-use super::ahead::{Expected, RemoteFile, RowGroups};
+use super::row_groups::{Expected, RemoteFile, RowGroups};
 use super::{Footers, Pruning};
 use crate::tree::file_scan;
 
@@ -69,7 +69,7 @@ fn own_source(
     let Some(source) = scan.file_source().downcast_ref::<ParquetSource>() else { return Ok(None) };
     let url = &scan.object_store_url;
     let Some(footers) = footers.get(url.as_str()) else { return Ok(None) };
-    let readers = Readers {
+    let readers = ReaderFactory {
         store: runtime.object_store(url)?,
         footers: Arc::clone(footers),
         schema: Arc::clone(scan.file_schema()),
@@ -85,7 +85,7 @@ fn own_source(
 
 /// Opens the files of a scan.
 #[derive(Clone, Debug)]
-struct Readers {
+struct ReaderFactory {
     store: Arc<dyn ObjectStore>,
     footers: Arc<Footers>,
     /// The columns of the files.
@@ -98,7 +98,7 @@ struct Readers {
     most_ahead: u64,
 }
 
-impl ParquetFileReaderFactory for Readers {
+impl ParquetFileReaderFactory for ReaderFactory {
     fn create_reader(
         &self,
         partition_index: usize,
@@ -113,13 +113,19 @@ impl ParquetFileReaderFactory for Readers {
             let counters = Arc::clone(self.footers.counters());
             RowGroups::new(RemoteFile { store, location, counters }, self.most_ahead)
         });
-        Ok(Box::new(Reader { readers: self.clone(), file, metrics, row_groups, expected: None }))
+        Ok(Box::new(ScanReader {
+            readers: self.clone(),
+            file,
+            metrics,
+            row_groups,
+            expected: None,
+        }))
     }
 }
 
 /// Reads one file.
-struct Reader {
-    readers: Readers,
+struct ScanReader {
+    readers: ReaderFactory,
     file: PartitionedFile,
     metrics: ParquetFileMetrics,
     /// The reader of row groups. `None` for a local file, whose reads run on the calling thread.
@@ -127,13 +133,13 @@ struct Reader {
     expected: Option<Arc<Expected>>,
 }
 
-impl Reader {
+impl ScanReader {
     /// The row groups of the file that will be asked for.
     async fn expected(&mut self) -> Result<Arc<Expected>> {
         if let Some(expected) = &self.expected {
             return Ok(Arc::clone(expected));
         }
-        let Readers { footers, store, filter, schema, .. } = &self.readers;
+        let ReaderFactory { footers, store, filter, schema, .. } = &self.readers;
         let metadata =
             footers.get(store.as_ref(), &self.file.object_meta, PageIndexPolicy::Skip).await?;
         let changes = filter.as_ref().is_some_and(|filter| {
@@ -148,7 +154,7 @@ impl Reader {
     }
 }
 
-impl AsyncFileReader for Reader {
+impl AsyncFileReader for ScanReader {
     fn get_bytes(&mut self, range: Range<u64>) -> BoxFuture<'_, Result<Bytes>> {
         self.metrics.bytes_scanned.add((range.end - range.start) as usize);
         let read = async move {
@@ -181,12 +187,12 @@ impl AsyncFileReader for Reader {
         options: Option<&'a ArrowReaderOptions>,
     ) -> BoxFuture<'a, Result<Arc<ParquetMetaData>>> {
         let pages = options.map_or(PageIndexPolicy::Skip, ArrowReaderOptions::column_index_policy);
-        let Readers { footers, store, .. } = &self.readers;
+        let ReaderFactory { footers, store, .. } = &self.readers;
         footers.get(store.as_ref(), &self.file.object_meta, pages).boxed()
     }
 }
 
-impl Drop for Reader {
+impl Drop for ScanReader {
     fn drop(&mut self) {
         let metrics = &self.metrics;
         metrics.scan_efficiency_ratio.add_part(metrics.bytes_scanned.value());

@@ -16,12 +16,12 @@ use snowmelt_wire::UdfUse;
 /// Connections by function, with statistics of the calls.
 #[derive(Debug, Default)]
 pub(crate) struct AggregatePool {
-    connections: RwLock<HashMap<String, Arc<Connected>>>,
+    connections: RwLock<HashMap<String, Arc<AggregateConnection>>>,
     accumulators: AtomicU64,
 }
 
 #[derive(Debug)]
-struct Connected {
+struct AggregateConnection {
     client: Mutex<AggregateClient>,
     // Accumulators that have ended since the last call. Who drops one does not wait for a call.
     forgotten: Mutex<Vec<u64>>,
@@ -32,7 +32,7 @@ struct Connected {
 impl AggregatePool {
     /// Adds the connection of a function.
     pub(super) fn insert(&self, name: &str, client: AggregateClient) {
-        let connected = Connected {
+        let connected = AggregateConnection {
             client: Mutex::new(client),
             forgotten: Mutex::default(),
             rows: 0.into(),
@@ -78,7 +78,7 @@ impl AggregatePool {
     /// The statistics of the calls, by function.
     pub(super) fn used(&self) -> Vec<UdfUse> {
         let connections = self.connections.read().unwrap_or_else(PoisonError::into_inner);
-        let used = |(name, connected): (&String, &Arc<Connected>)| UdfUse {
+        let used = |(name, connected): (&String, &Arc<AggregateConnection>)| UdfUse {
             name: name.clone(),
             rows: connected.rows.load(Ordering::Relaxed),
             saved: 0,
@@ -87,7 +87,7 @@ impl AggregatePool {
         connections.iter().map(used).collect()
     }
 
-    fn connected(&self, name: &str) -> Option<Arc<Connected>> {
+    fn connected(&self, name: &str) -> Option<Arc<AggregateConnection>> {
         let connections = self.connections.read().unwrap_or_else(PoisonError::into_inner);
         connections.get(name).cloned()
     }

@@ -5,10 +5,10 @@ mod aggregate_calls;
 mod aggregate_pool;
 mod coercion;
 mod exact;
-mod kept;
 mod pool;
 mod remote;
 mod repeats;
+mod result_cache;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

@@ -14,8 +14,8 @@ use snowmelt_udf::Client;
 use snowmelt_wire::UdfUse;
 
 use super::aggregate_pool::{AggregatePool, not_connected};
-use super::kept::Room;
 use super::repeats::Repeats;
+use super::result_cache::CacheMemory;
 
 /// The divisor of a task's memory, and the most bytes, for kept results of each deterministic
 /// function.
@@ -29,7 +29,7 @@ const DRIVER_BYTES: usize = 32 << 20;
 /// Connections by function, with statistics of the calls.
 #[derive(Debug, Default)]
 pub struct UdfPool {
-    connections: RwLock<HashMap<String, Arc<Connected>>>,
+    connections: RwLock<HashMap<String, Arc<MeasuredConnection>>>,
     // For kept results: the pool and the bytes for each function. Without it none are kept.
     memory: Option<(Arc<dyn MemoryPool>, usize)>,
     /// Connections of aggregate functions.
@@ -38,15 +38,15 @@ pub struct UdfPool {
 
 /// A connection with statistics of its calls.
 #[derive(Debug)]
-struct Connected {
-    connection: Mutex<Connection>,
+struct MeasuredConnection {
+    connection: Mutex<CallClient>,
     rows: AtomicU64,
     saved: AtomicU64,
     nanos: AtomicU64,
 }
 
 #[derive(Debug)]
-struct Connection {
+struct CallClient {
     client: Client,
     // Of a deterministic function.
     repeats: Option<Repeats>,
@@ -75,11 +75,13 @@ impl UdfPool {
 
     /// Adds the connection of a function. If it is deterministic, `arguments` has their fields.
     pub(super) fn insert(&self, name: &str, client: Client, arguments: Option<&Schema>) {
-        let room = || self.memory.as_ref().map(|(memory, each)| Room::of(memory, name, *each));
+        let room =
+            || self.memory.as_ref().map(|(memory, each)| CacheMemory::of(memory, name, *each));
         let repeats = arguments.and_then(|arguments| Repeats::of(arguments, room()));
-        let connection = Mutex::new(Connection { client, repeats, last: None });
+        let connection = Mutex::new(CallClient { client, repeats, last: None });
         let zero = AtomicU64::default;
-        let connected = Connected { connection, rows: zero(), saved: zero(), nanos: zero() };
+        let connected =
+            MeasuredConnection { connection, rows: zero(), saved: zero(), nanos: zero() };
         let mut connections = self.connections.write().unwrap_or_else(PoisonError::into_inner);
         connections.insert(name.to_owned(), Arc::new(connected));
     }
@@ -87,7 +89,7 @@ impl UdfPool {
     /// The statistics of the calls, by UDF.
     pub fn used(&self) -> Vec<UdfUse> {
         let connections = self.connections.read().unwrap_or_else(PoisonError::into_inner);
-        let used = |(name, connected): (&String, &Arc<Connected>)| UdfUse {
+        let used = |(name, connected): (&String, &Arc<MeasuredConnection>)| UdfUse {
             name: name.clone(),
             rows: connected.rows.load(Ordering::Relaxed),
             saved: connected.saved.load(Ordering::Relaxed),
@@ -96,7 +98,7 @@ impl UdfPool {
         connections.iter().map(used).chain(self.aggregates.used()).collect()
     }
 
-    fn connected(&self, name: &str) -> Result<Arc<Connected>, DataFusionError> {
+    fn connected(&self, name: &str) -> Result<Arc<MeasuredConnection>, DataFusionError> {
         let connections = self.connections.read().unwrap_or_else(PoisonError::into_inner);
         // There are no connections during planning, so no function can be called then.
         connections.get(name).cloned().ok_or_else(|| not_connected(name))
@@ -134,7 +136,7 @@ impl UdfPool {
             connected.saved.fetch_add(rows, Ordering::Relaxed);
             return Ok(result);
         }
-        let Connection { client, repeats, .. } = &mut *connection;
+        let CallClient { client, repeats, .. } = &mut *connection;
         let mut sent = 0;
         let mut send = |batch: &RecordBatch| {
             sent += batch.num_rows() as u64;
@@ -196,7 +198,7 @@ impl UdfPool {
     }
 }
 
-impl Connection {
+impl CallClient {
     fn cached(&self, batch: &RecordBatch) -> Option<ArrayRef> {
         let (arguments, result) = self.last.as_ref()?;
         let same = |(a, b): (&ArrayRef, &ArrayRef)| a.to_data().ptr_eq(&b.to_data());

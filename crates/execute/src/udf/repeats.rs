@@ -18,7 +18,7 @@ use arrow::error::ArrowError;
 use arrow::row::{RowConverter, Rows, SortField};
 use snowmelt_udf::CallError;
 
-use super::kept::{Found, Kept, Room};
+use super::result_cache::{CacheMemory, ResultCache, ResultPlace};
 
 /// Batches that decide whether repeated arguments are looked for.
 const TRIAL_BATCHES: u32 = 4;
@@ -34,7 +34,7 @@ const LEAST_PERCENT: u64 = 10;
 #[derive(Debug)]
 pub(super) struct Repeats {
     converter: RowConverter,
-    kept: Kept,
+    kept: ResultCache,
     worth: Worth,
 }
 
@@ -43,7 +43,7 @@ type Caller<'a> = &'a mut dyn FnMut(&RecordBatch) -> Result<ArrayRef, CallError>
 
 /// The place of the result of a row.
 #[derive(Clone, Copy)]
-enum Place {
+enum RowResult {
     /// A place in the young generation of kept results.
     Kept(u32, u32),
     /// A row of the results of this batch.
@@ -57,19 +57,19 @@ struct Different {
     /// generation.
     rows: Vec<(u32, Option<(u32, u32)>)>,
     /// The places of the results, one for each row of the batch.
-    places: Vec<Place>,
+    places: Vec<RowResult>,
 }
 
 impl Repeats {
     /// Creates the search for a function with `arguments`; `None` if there are none, or if their
     /// type has no form in which it can be compared.
-    pub(super) fn of(arguments: &Schema, room: Option<Room>) -> Option<Self> {
+    pub(super) fn of(arguments: &Schema, room: Option<CacheMemory>) -> Option<Self> {
         let fields = arguments.fields().iter();
         let fields: Vec<SortField> =
             fields.map(|field| SortField::new(field.data_type().clone())).collect();
         let supported = !fields.is_empty() && RowConverter::supports_fields(&fields);
         let converter = supported.then(|| RowConverter::new(fields))?.ok()?;
-        Some(Self { converter, kept: Kept::new(room), worth: Worth::default() })
+        Some(Self { converter, kept: ResultCache::new(room), worth: Worth::default() })
     }
 
     /// The results of all rows.
@@ -106,19 +106,19 @@ impl Repeats {
         for (index, row) in rows.iter().enumerate() {
             let key = row.data();
             let place = match seen.entry(key) {
-                Entry::Occupied(known) => Place::New(*known.get()),
+                Entry::Occupied(known) => RowResult::New(*known.get()),
                 Entry::Vacant(free) => {
                     let old = match self.kept.find(key) {
-                        Some(Found::Young((array, row))) => {
-                            different.places.push(Place::Kept(array, row));
+                        Some(ResultPlace::Young((array, row))) => {
+                            different.places.push(RowResult::Kept(array, row));
                             continue;
                         }
-                        Some(Found::Old(place)) => Some(place),
+                        Some(ResultPlace::Old(place)) => Some(place),
                         None => None,
                     };
                     let place = *free.insert(different.rows.len() as u32);
                     different.rows.push((index as u32, old));
-                    Place::New(place)
+                    RowResult::New(place)
                 }
             };
             different.places.push(place);
@@ -166,9 +166,9 @@ impl Repeats {
         let mut arrays: Vec<&dyn Array> = self.kept.young().iter().map(AsRef::as_ref).collect();
         arrays.push(results.as_ref());
         let last = arrays.len() - 1;
-        let place = |place: &Place| match *place {
-            Place::Kept(array, row) => (array as usize, row as usize),
-            Place::New(row) => (last, row as usize),
+        let place = |place: &RowResult| match *place {
+            RowResult::Kept(array, row) => (array as usize, row as usize),
+            RowResult::New(row) => (last, row as usize),
         };
         interleave(&arrays, &different.places.iter().map(place).collect::<Vec<_>>())
     }
@@ -226,12 +226,12 @@ mod tests {
 
     use super::*;
 
-    fn room(most_bytes: usize) -> Option<Room> {
+    fn room(most_bytes: usize) -> Option<CacheMemory> {
         let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
-        Some(Room::of(&pool, "half", most_bytes))
+        Some(CacheMemory::of(&pool, "half", most_bytes))
     }
 
-    fn repeats(room: Option<Room>) -> Repeats {
+    fn repeats(room: Option<CacheMemory>) -> Repeats {
         let schema = Schema::new(vec![Field::new("a", DataType::Float64, true)]);
         Repeats::of(&schema, room).unwrap()
     }

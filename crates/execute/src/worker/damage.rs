@@ -51,21 +51,21 @@ pub(super) async fn find(
 }
 
 /// A part of a file and the columns that are read of it.
-struct Part {
+struct FilePart {
     url: ObjectStoreUrl,
     file: PartitionedFile,
     /// The names of the columns that are read. `None` means all columns.
     columns: Option<HashSet<String>>,
 }
 
-fn parts_of(scan: &FileScanConfig, group: usize) -> Vec<Part> {
+fn parts_of(scan: &FileScanConfig, group: usize) -> Vec<FilePart> {
     let schema = scan.file_schema();
     let name = |index: usize| schema.fields().get(index).map(|field| field.name().clone());
     let columns = scan.file_source().projection();
     let columns: Option<HashSet<String>> =
         columns.map(|column| column.column_indices().into_iter().filter_map(name).collect());
     let files = scan.file_groups.get(group).map(|group| group.files()).unwrap_or_default();
-    let part = |file: &PartitionedFile| Part {
+    let part = |file: &PartitionedFile| FilePart {
         url: scan.object_store_url.clone(),
         file: file.clone(),
         columns: columns.clone(),
@@ -73,7 +73,7 @@ fn parts_of(scan: &FileScanConfig, group: usize) -> Vec<Part> {
     files.iter().map(part).collect()
 }
 
-impl Part {
+impl FilePart {
     async fn damage(&self, context: &TaskContext) -> Option<Damage> {
         let store = context.runtime_env().object_store(&self.url).ok()?;
         let meta = &self.file.object_meta;

@@ -29,10 +29,10 @@ use super::outbox::Outbox;
 use super::scratch::Scratch;
 use super::sink::{Destination, PartitionError, Sink, run_partition};
 use super::stores::{exchange_stores, register_stores};
-use super::{PeakPool, STACK_BYTES, short};
+use super::{PeakPool, STACK_BYTES, short_tasks};
 use crate::context::{execution_config, execution_context};
 use crate::error::fault::{self, FaultContext, MemoryUse};
-use crate::exchange::{FileSource, Inputs, Source, Stores, StreamSource, host_sources};
+use crate::exchange::{FileSource, Inputs, OutputSource, Stores, StreamSource, host_sources};
 use crate::faster::{
     apply_dynamic_filters, decode_on_second_thread, read_ahead_of_calls, with_faster_operators,
     with_sort_merge_joins,
@@ -145,7 +145,7 @@ impl DataFusionExecutor {
         let (sink, whole) = Sink::of(output, sent, decoded, &task, &stores)?;
         check_partitions(&task, &whole)?;
         let plan = narrow(&whole, &task.partitions).map_err(|error| error.report())?;
-        let threads = short::threads(&task, &plan, !sockets.is_empty());
+        let threads = short_tasks::threads(&task, &plan, !sockets.is_empty());
         let task = Task { threads, ..task };
         let joins = |plan| if task.sort_merge { with_sort_merge_joins(plan) } else { Ok(plan) };
         let plan = with_own_readers(plan)
@@ -366,7 +366,7 @@ fn config_of(task: &Task) -> SessionConfig {
     config
 }
 
-fn file_source(file: File) -> Arc<dyn Source> {
+fn file_source(file: File) -> Arc<dyn OutputSource> {
     Arc::new(FileSource::new(file))
 }
 

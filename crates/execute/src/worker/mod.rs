@@ -16,7 +16,7 @@ mod metrics;
 mod narrow;
 mod outbox;
 mod scratch;
-mod short;
+mod short_tasks;
 mod sink;
 mod stores;
 mod task;

@@ -27,10 +27,10 @@ const READ_BYTES: u64 = 256 << 10;
 
 /// A granted file.
 #[derive(Clone, Debug)]
-pub struct Scratch(Arc<Shared>);
+pub struct Scratch(Arc<ScratchFile>);
 
 #[derive(Debug)]
-struct Shared {
+struct ScratchFile {
     file: File,
     space: Mutex<Space>,
     written: AtomicU64,
@@ -49,7 +49,7 @@ impl Scratch {
     pub(crate) fn new(file: File) -> Self {
         let space = Mutex::default();
         let written = AtomicU64::new(0);
-        Self(Arc::new(Shared { file, space, written }))
+        Self(Arc::new(ScratchFile { file, space, written }))
     }
 
     /// Returns the number of bytes that were written.
@@ -65,7 +65,7 @@ impl TempFileFactory for Scratch {
     }
 }
 
-impl Shared {
+impl ScratchFile {
     fn take_chunk(&self) -> u64 {
         let mut space = self.space.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(free) = space.free.pop() {
@@ -81,7 +81,7 @@ impl Shared {
 struct Spilled(Arc<Chunks>);
 
 struct Chunks {
-    scratch: Arc<Shared>,
+    scratch: Arc<ScratchFile>,
     state: Mutex<State>,
 }
 
@@ -158,13 +158,13 @@ impl SpillFile for Spilled {
     }
 
     fn open_writer(&self) -> Result<Box<dyn SpillWriter>> {
-        Ok(Box::new(Writer(Arc::clone(&self.0))))
+        Ok(Box::new(ChunkWriter(Arc::clone(&self.0))))
     }
 }
 
-struct Writer(Arc<Chunks>);
+struct ChunkWriter(Arc<Chunks>);
 
-impl Write for Writer {
+impl Write for ChunkWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match bytes.is_empty() {
             true => Ok(0),
@@ -178,7 +178,7 @@ impl Write for Writer {
     }
 }
 
-impl SpillWriter for Writer {
+impl SpillWriter for ChunkWriter {
     fn finish(&mut self) -> Result<()> {
         Ok(())
     }

@@ -16,7 +16,7 @@ use snowmelt_wire::{Task, TaskStreams};
 use super::outbox::Outbox;
 use crate::Error;
 use crate::exchange::{
-    ExchangeWriter, FileTarget, LevelOfTask, ObjectTarget, Stores, StreamTarget, Target,
+    ExchangeWriter, FileTarget, LevelOfTask, ObjectTarget, OutputTarget, Stores, StreamTarget,
     output_split,
 };
 use crate::sort_keys::SortKeys;
@@ -45,7 +45,7 @@ impl Sink {
             Some(TaskStreams::Send(receivers)) => Some(receivers),
             Some(TaskStreams::Receive { .. }) | None => None,
         };
-        let target: Box<dyn Target> = match (task.output, output, &task.objects, receivers) {
+        let target: Box<dyn OutputTarget> = match (task.output, output, &task.objects, receivers) {
             (false, None, None, None) => return Ok((None, plan)),
             (true, Some(file), None, None) => Box::new(FileTarget::new(file)),
             (false, None, None, Some(receivers)) => {

@@ -14,7 +14,7 @@ use snowmelt_wire::{Frame, FrameStream, Result, TaskDone};
 use super::executor::{DataFusionExecutor, Executor};
 use super::inbox;
 use super::outbox::Outbox;
-use super::watch::{Watched, Watcher};
+use super::watch::{WatchedTask, Watcher};
 use crate::process::process_cpu;
 
 /// Receives the task of a connection whose first frame is given, runs it and sends the results. An
@@ -94,7 +94,8 @@ fn run(
     // Not a second descriptor: where there is none left, nothing would end the watch.
     let connection = Arc::new(socket);
     let socket = Arc::clone(&connection);
-    let task = Watched { executor: Arc::clone(executor) as _, outbox: Arc::clone(outbox), socket };
+    let task =
+        WatchedTask { executor: Arc::clone(executor) as _, outbox: Arc::clone(outbox), socket };
     watcher.during(task, || {
         let ran = executor.run(outbox);
         _ = connection.shutdown(Shutdown::Read);

@@ -24,7 +24,7 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 const FIRST_LOOK: Duration = Duration::from_millis(8);
 
 /// A task that runs.
-pub(super) struct Watched {
+pub(super) struct WatchedTask {
     pub executor: Arc<dyn Executor>,
     pub outbox: Arc<Outbox>,
     /// The task's connection, whose reading side the thread that runs the task shuts down at the
@@ -33,28 +33,28 @@ pub(super) struct Watched {
 }
 
 /// A task, and what is dropped when it is no longer watched.
-type Job = (Watched, Sender<()>);
+type WatchJob = (WatchedTask, Sender<()>);
 
 /// Passes tasks to the thread that watches them.
 pub struct Watcher {
-    jobs: Sender<Job>,
+    jobs: Sender<WatchJob>,
 }
 
 /// Watches the tasks that a [`Watcher`] passes on.
-pub struct Watch {
-    jobs: Receiver<Job>,
+pub struct TaskMonitor {
+    jobs: Receiver<WatchJob>,
 }
 
 /// Creates both ends of a channel of tasks: the one that passes them on, and the one that watches
 /// them.
-pub fn pair() -> (Watcher, Watch) {
+pub fn pair() -> (Watcher, TaskMonitor) {
     let (sender, receiver) = mpsc::channel();
-    (Watcher { jobs: sender }, Watch { jobs: receiver })
+    (Watcher { jobs: sender }, TaskMonitor { jobs: receiver })
 }
 
 impl Watcher {
     /// Has a task watched while `run` runs it; returns when it is no longer watched.
-    pub(super) fn during<T>(&self, task: Watched, run: impl FnOnce() -> T) -> T {
+    pub(super) fn during<T>(&self, task: WatchedTask, run: impl FnOnce() -> T) -> T {
         let (watching, ended) = mpsc::channel();
         // Without the other thread, which ends only with this process, a task runs unwatched.
         drop(self.jobs.send((task, watching)));
@@ -65,7 +65,7 @@ impl Watcher {
     }
 }
 
-impl Watch {
+impl TaskMonitor {
     /// Watches each task until the watcher is dropped.
     pub fn run(self) {
         for (task, watching) in self.jobs {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use snowmelt_api::{PhaseSpan, Profile};
-use snowmelt_execute::exchange::{Cleaner, Reach};
+use snowmelt_execute::exchange::{Cleaner, ExchangeReach};
 use snowmelt_execute::process::process_cpu;
 use snowmelt_execute::scan::S3Settings;
 use snowmelt_execute::udf::UdfPool;
@@ -72,7 +72,7 @@ impl PlannedQuery {
     fn new(spec: &QuerySpec, prepared: Prepared, cpu_before: Duration) -> Result<Self> {
         let Prepared { result_kind, cut, tables, pool, s3 } = prepared;
         let mut profile = started_profile(spec);
-        let reach = if spec.hosts > 1 { Reach::Hosts } else { Reach::OneHost };
+        let reach = if spec.hosts > 1 { ExchangeReach::Hosts } else { ExchangeReach::OneHost };
         profile.worker_plan = workers_text(&cut, reach);
         profile.driver_plan = driver_text(&cut);
         let accepted = spec.accepted;

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use datafusion::physical_plan::ExecutionPlan;
-use snowmelt_execute::exchange::Reach;
+use snowmelt_execute::exchange::ExchangeReach;
 use snowmelt_execute::operator_text::operator_text;
 use snowmelt_execute::tree::count;
 
 use super::cut::{Cut, Output, Stage};
 
 /// The workers' programs, stage by stage, and the medium of the exchanges between them.
-pub(crate) fn workers_text(cut: &Cut, reach: Reach) -> String {
+pub(crate) fn workers_text(cut: &Cut, reach: ExchangeReach) -> String {
     let program = |(index, stage): (usize, &Stage)| {
         let partitions = count(stage.body());
         let output = match &stage.output {

@@ -10,7 +10,7 @@ use datafusion::scalar::ScalarValue;
 use datafusion_functions_aggregate_common::aggregate::sum_distinct::DistinctSumAccumulator;
 
 use super::Summed;
-use super::rows::{Rows, wide};
+use super::rows::{SumRows, wide};
 
 pub(super) fn accumulator<T: Summed>(data_type: DataType) -> Box<dyn Accumulator> {
     let values = DistinctSumAccumulator::<T>::new(&data_type);
@@ -18,7 +18,7 @@ pub(super) fn accumulator<T: Summed>(data_type: DataType) -> Box<dyn Accumulator
 }
 
 pub(super) fn sliding<T: Summed>(data_type: DataType) -> Box<dyn Accumulator> {
-    Box::new(Sliding { counts: HashMap::new(), sum: Rows::<T>::new(data_type) })
+    Box::new(Sliding { counts: HashMap::new(), sum: SumRows::<T>::new(data_type) })
 }
 
 /// The sum of DataFusion's set of distinct values.
@@ -42,7 +42,7 @@ impl<T: Summed> Accumulator for Distinct<T> {
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        let mut sum = Rows::<T>::new(self.data_type.clone());
+        let mut sum = SumRows::<T>::new(self.data_type.clone());
         for state in self.values.state()? {
             if let ScalarValue::List(list) = state {
                 sum.update_batch(&[list.value(0)])?;
@@ -60,7 +60,7 @@ impl<T: Summed> Accumulator for Distinct<T> {
 #[derive(Debug)]
 struct Sliding<T> {
     counts: HashMap<i128, u64>,
-    sum: Rows<T>,
+    sum: SumRows<T>,
 }
 
 impl<T: Summed> Accumulator for Sliding<T> {

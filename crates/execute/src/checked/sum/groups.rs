@@ -14,17 +14,22 @@ use datafusion_functions_aggregate_common::aggregate::groups_accumulator::nulls:
 use super::{Summed, narrow, partial_type, too_large};
 
 pub(super) fn accumulator<T: Summed>(data_type: DataType) -> Box<dyn GroupsAccumulator> {
-    Box::new(Groups::<T> { sums: Vec::new(), nulls: NullState::new(), data_type, of: PhantomData })
+    Box::new(SumGroups::<T> {
+        sums: Vec::new(),
+        nulls: NullState::new(),
+        data_type,
+        of: PhantomData,
+    })
 }
 
-struct Groups<T> {
+struct SumGroups<T> {
     sums: Vec<i128>,
     nulls: NullState,
     data_type: DataType,
     of: PhantomData<T>,
 }
 
-impl<T> Groups<T> {
+impl<T> SumGroups<T> {
     /// Adds values or partial sums to the sums of their groups.
     fn add<A: Summed>(
         &mut self,
@@ -51,7 +56,7 @@ impl<T> Groups<T> {
     }
 }
 
-impl<T: Summed> GroupsAccumulator for Groups<T> {
+impl<T: Summed> GroupsAccumulator for SumGroups<T> {
     fn update_batch(
         &mut self,
         values: &[ArrayRef],

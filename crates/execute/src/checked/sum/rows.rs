@@ -11,11 +11,11 @@ use datafusion::scalar::ScalarValue;
 use super::{Summed, narrow, partial_type, too_large};
 
 pub(super) fn accumulator<T: Summed>(data_type: DataType) -> Box<dyn Accumulator> {
-    Box::new(Rows::<T>::new(data_type))
+    Box::new(SumRows::<T>::new(data_type))
 }
 
 #[derive(Debug)]
-pub(super) struct Rows<T> {
+pub(super) struct SumRows<T> {
     sum: i128,
     /// Number of values in the sum, which is null without values.
     values: u64,
@@ -23,7 +23,7 @@ pub(super) struct Rows<T> {
     of: PhantomData<T>,
 }
 
-impl<T: Summed> Rows<T> {
+impl<T: Summed> SumRows<T> {
     pub(super) fn new(data_type: DataType) -> Self {
         Self { sum: 0, values: 0, data_type, of: PhantomData }
     }
@@ -52,7 +52,7 @@ pub(super) fn wide<T: Summed>(array: &ArrayRef) -> impl Iterator<Item = i128> + 
     all.into_iter().flatten().chain(some.into_iter().flatten()).map(Into::into)
 }
 
-impl<T: Summed> Accumulator for Rows<T> {
+impl<T: Summed> Accumulator for SumRows<T> {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         wide::<T>(&values[0]).try_for_each(|value| self.add(value))
     }

@@ -8,16 +8,16 @@ use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::path::{Path, Step};
+use super::path::{Path, PathStep};
 use super::wrong;
 
 /// A valid text of JSON.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Found<'t>(&'t str);
+pub(super) struct JsonText<'t>(&'t str);
 
 /// The type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum JsonKind {
     Object,
     Array,
     Text,
@@ -28,7 +28,7 @@ pub(super) enum Kind {
     Double,
 }
 
-impl Kind {
+impl JsonKind {
     /// Returns the name of the kind in DuckDB.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -44,22 +44,22 @@ impl Kind {
     }
 }
 
-impl<'t> Found<'t> {
+impl<'t> JsonText<'t> {
     /// The whole text, if it is valid.
     pub(super) fn of(text: &'t str) -> Result<Self> {
         Ok(Self(parsed::<&RawValue>(text)?.get()))
     }
 
-    pub(super) fn kind(self) -> Kind {
+    pub(super) fn kind(self) -> JsonKind {
         match self.0.as_bytes().first() {
-            Some(b'{') => Kind::Object,
-            Some(b'[') => Kind::Array,
-            Some(b'"') => Kind::Text,
-            Some(b't' | b'f') => Kind::Boolean,
-            Some(b'n') => Kind::Null,
-            _ if self.0.parse::<u64>().is_ok() => Kind::Natural,
-            _ if self.0.parse::<i64>().is_ok() => Kind::Integer,
-            _ => Kind::Double,
+            Some(b'{') => JsonKind::Object,
+            Some(b'[') => JsonKind::Array,
+            Some(b'"') => JsonKind::Text,
+            Some(b't' | b'f') => JsonKind::Boolean,
+            Some(b'n') => JsonKind::Null,
+            _ if self.0.parse::<u64>().is_ok() => JsonKind::Natural,
+            _ if self.0.parse::<i64>().is_ok() => JsonKind::Integer,
+            _ => JsonKind::Double,
         }
     }
 
@@ -86,24 +86,24 @@ impl<'t> Found<'t> {
         Ok(all)
     }
 
-    fn step(self, step: &Step) -> Result<Vec<Self>> {
+    fn step(self, step: &PathStep) -> Result<Vec<Self>> {
         match (self.kind(), step) {
-            (Kind::Object, Step::Member(name) | Step::Either(name)) => {
-                let members: Members<'t> = parsed(self.0)?;
+            (JsonKind::Object, PathStep::Member(name) | PathStep::Either(name)) => {
+                let members: ObjectMembers<'t> = parsed(self.0)?;
                 // The last of several, as in PostgreSQL.
                 let found = members.0.iter().rev().find(|(known, _)| known == name);
                 Ok(found.map(|(_, value)| Self(value.get())).into_iter().collect())
             }
-            (Kind::Object, Step::AllMembers) => {
-                let members: Members<'t> = parsed(self.0)?;
+            (JsonKind::Object, PathStep::AllMembers) => {
+                let members: ObjectMembers<'t> = parsed(self.0)?;
                 Ok(members.0.iter().map(|(_, value)| Self(value.get())).collect())
             }
-            (Kind::Array, Step::Element(index)) => self.element(*index),
-            (Kind::Array, Step::Either(index)) => match index.parse() {
+            (JsonKind::Array, PathStep::Element(index)) => self.element(*index),
+            (JsonKind::Array, PathStep::Either(index)) => match index.parse() {
                 Ok(index) => self.element(index),
                 Err(_) => Ok(Vec::new()),
             },
-            (Kind::Array, Step::AllElements) => {
+            (JsonKind::Array, PathStep::AllElements) => {
                 let elements: Vec<&'t RawValue> = parsed(self.0)?;
                 Ok(elements.into_iter().map(|value| Self(value.get())).collect())
             }
@@ -126,7 +126,9 @@ impl<'t> Found<'t> {
     /// Returns the number of elements of an array, and 0 for other values.
     pub(super) fn length(self) -> Result<i64> {
         match self.kind() {
-            Kind::Array => Ok(i64::try_from(parsed::<Counted>(self.0)?.0).unwrap_or(i64::MAX)),
+            JsonKind::Array => {
+                Ok(i64::try_from(parsed::<ElementCount>(self.0)?.0).unwrap_or(i64::MAX))
+            }
             _ => Ok(0),
         }
     }
@@ -134,8 +136,8 @@ impl<'t> Found<'t> {
     /// Returns the names of the members of an object, and none for other values.
     pub(super) fn keys(self) -> Result<Vec<Option<String>>> {
         match self.kind() {
-            Kind::Object => {
-                let members: Members<'t> = parsed(self.0)?;
+            JsonKind::Object => {
+                let members: ObjectMembers<'t> = parsed(self.0)?;
                 Ok(members.0.into_iter().map(|(name, _)| Some(name.into_owned())).collect())
             }
             _ => Ok(Vec::new()),
@@ -163,8 +165,8 @@ impl<'t> Found<'t> {
     /// written. `None` for JSON's null.
     pub(super) fn text(self) -> Option<String> {
         match self.kind() {
-            Kind::Null => None,
-            Kind::Text => Some(match serde_json::from_str(self.0) {
+            JsonKind::Null => None,
+            JsonKind::Text => Some(match serde_json::from_str(self.0) {
                 Ok(text) => text,
                 // Half of a pair of UTF-16, which no text has.
                 Err(_) => self.0.trim_matches('"').to_owned(),
@@ -182,24 +184,27 @@ fn parsed<'t, T: Deserialize<'t>>(text: &'t str) -> Result<T> {
 }
 
 /// The members of an object, in their order.
-struct Members<'t>(Vec<(Cow<'t, str>, &'t RawValue)>);
+struct ObjectMembers<'t>(Vec<(Cow<'t, str>, &'t RawValue)>);
 
-impl<'t> Deserialize<'t> for Members<'t> {
+impl<'t> Deserialize<'t> for ObjectMembers<'t> {
     fn deserialize<D: Deserializer<'t>>(deserializer: D) -> Result<Self, D::Error> {
         struct Read;
         impl<'t> Visitor<'t> for Read {
-            type Value = Members<'t>;
+            type Value = ObjectMembers<'t>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'t>>(self, mut map: A) -> Result<Members<'t>, A::Error> {
+            fn visit_map<A: MapAccess<'t>>(
+                self,
+                mut map: A,
+            ) -> Result<ObjectMembers<'t>, A::Error> {
                 let mut members = Vec::new();
-                while let Some((Name(name), value)) = map.next_entry()? {
+                while let Some((MemberName(name), value)) = map.next_entry()? {
                     members.push((name, value));
                 }
-                Ok(Members(members))
+                Ok(ObjectMembers(members))
             }
         }
         deserializer.deserialize_map(Read)
@@ -208,27 +213,30 @@ impl<'t> Deserialize<'t> for Members<'t> {
 
 /// The name of a member, copied only if it has escapes.
 #[derive(Deserialize)]
-struct Name<'t>(#[serde(borrow)] Cow<'t, str>);
+struct MemberName<'t>(#[serde(borrow)] Cow<'t, str>);
 
 /// The number of elements of an array, without the elements.
-struct Counted(usize);
+struct ElementCount(usize);
 
-impl<'t> Deserialize<'t> for Counted {
+impl<'t> Deserialize<'t> for ElementCount {
     fn deserialize<D: Deserializer<'t>>(deserializer: D) -> Result<Self, D::Error> {
         struct Count;
         impl<'t> Visitor<'t> for Count {
-            type Value = Counted;
+            type Value = ElementCount;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an array")
             }
 
-            fn visit_seq<A: SeqAccess<'t>>(self, mut elements: A) -> Result<Counted, A::Error> {
+            fn visit_seq<A: SeqAccess<'t>>(
+                self,
+                mut elements: A,
+            ) -> Result<ElementCount, A::Error> {
                 let mut count = 0;
                 while elements.next_element::<IgnoredAny>()?.is_some() {
                     count += 1;
                 }
-                Ok(Counted(count))
+                Ok(ElementCount(count))
             }
         }
         deserializer.deserialize_seq(Count)
@@ -240,8 +248,8 @@ mod tests {
     use super::*;
 
     fn at(text: &str, path: &str) -> Vec<String> {
-        let all = Found::of(text).unwrap().all(&Path::parse(path).unwrap()).unwrap();
-        all.into_iter().map(Found::minified).collect()
+        let all = JsonText::of(text).unwrap().all(&Path::parse(path).unwrap()).unwrap();
+        all.into_iter().map(JsonText::minified).collect()
     }
 
     #[test]
@@ -261,11 +269,13 @@ mod tests {
 
     #[test]
     fn texts_have_no_escapes() {
-        let text = |json: &str| Found::of(json).unwrap().text();
+        let text = |json: &str| JsonText::of(json).unwrap().text();
         assert_eq!(text(r#""a\u00e9\n""#).as_deref(), Some("aé\n"));
         assert_eq!(text(r#""\\ ""#).as_deref(), Some("\\ "));
         assert_eq!(text("null"), None);
         assert_eq!(text("[ 1 ]").as_deref(), Some("[1]"));
-        assert!(Found::of("{").is_err() && Found::of("").is_err() && Found::of("1 2").is_err());
+        assert!(
+            JsonText::of("{").is_err() && JsonText::of("").is_err() && JsonText::of("1 2").is_err()
+        );
     }
 }

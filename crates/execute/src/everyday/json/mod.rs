@@ -17,7 +17,7 @@ use datafusion::error::Result;
 
 use super::plain::{Plain, wrong};
 use crate::checked::sql_name;
-use access::{Found, Kind};
+use access::{JsonKind, JsonText};
 use path::Path;
 
 /// The largest number of arguments of a function that takes any number of them.
@@ -41,8 +41,9 @@ pub(super) fn all() -> Vec<Plain> {
             extract(columns, returned, |value| value.text())
         }),
         Plain::new("json_value", (2, 2), member, |columns, _| {
-            let is_scalar = |value: &Found<'_>| !matches!(value.kind(), Kind::Object | Kind::Array);
-            texts(columns, |value| Some(value).filter(is_scalar).map(|value| value.minified()))
+            let is_scalar =
+                |it: &JsonText<'_>| !matches!(it.kind(), JsonKind::Object | JsonKind::Array);
+            texts(columns, |it| Some(it).filter(is_scalar).map(|it| it.minified()))
         }),
         Plain::new("json_type", (1, 2), member, |columns, _| {
             texts(columns, |value| Some(value.kind().name().to_owned()))
@@ -169,18 +170,21 @@ fn indexes(columns: &[ArrayRef]) -> bool {
 /// value. A path with `*` is an error.
 fn each<T>(
     columns: &[ArrayRef],
-    compute: impl Fn(Option<Found<'_>>) -> Result<Option<T>>,
+    compute: impl Fn(Option<JsonText<'_>>) -> Result<Option<T>>,
 ) -> Result<Vec<Option<T>>> {
     Arguments::of(columns)?.each(indexes(columns), |text, path| {
         if path.finds_many() {
             let hint = "write the path with * as a constant of json_extract";
             return Err(wrong("a path with * is not a single value".to_owned(), hint));
         }
-        compute(Found::of(text)?.one(path)?)
+        compute(JsonText::of(text)?.one(path)?)
     })
 }
 
-fn texts(columns: &[ArrayRef], compute: impl Fn(Found<'_>) -> Option<String>) -> Result<ArrayRef> {
+fn texts(
+    columns: &[ArrayRef],
+    compute: impl Fn(JsonText<'_>) -> Option<String>,
+) -> Result<ArrayRef> {
     let texts = each(columns, |found| Ok(found.and_then(&compute)))?;
     Ok(Arc::new(StringArray::from(texts)))
 }
@@ -188,13 +192,13 @@ fn texts(columns: &[ArrayRef], compute: impl Fn(Found<'_>) -> Option<String>) ->
 fn extract(
     columns: &[ArrayRef],
     returned: &DataType,
-    compute: impl Fn(Found<'_>) -> Option<String>,
+    compute: impl Fn(JsonText<'_>) -> Option<String>,
 ) -> Result<ArrayRef> {
     if !matches!(returned, DataType::List(_)) {
         return texts(columns, compute);
     }
     lists(Arguments::of(columns)?.each(false, |text, path| {
-        let all = Found::of(text)?.all(path)?;
+        let all = JsonText::of(text)?.all(path)?;
         Ok(Some(all.into_iter().map(&compute).collect()))
     })?)
 }
@@ -212,6 +216,6 @@ fn lists(rows: Vec<Option<Vec<Option<String>>>>) -> Result<ArrayRef> {
 fn valid(column: &ArrayRef) -> Result<ArrayRef> {
     let texts = cast(column, &DataType::Utf8)?;
     let texts = texts.as_string::<i32>().iter();
-    let all: BooleanArray = texts.map(|text| text.map(|text| Found::of(text).is_ok())).collect();
+    let all: BooleanArray = texts.map(|text| text.map(|text| JsonText::of(text).is_ok())).collect();
     Ok(Arc::new(all))
 }

@@ -6,7 +6,7 @@ use super::wrong;
 
 /// A step into a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum PathStep {
     Member(String),
     /// An element of an array by its index, from the end if it is negative.
     Element(i64),
@@ -18,7 +18,7 @@ pub(super) enum Step {
 
 /// The steps to a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Path(pub(super) Vec<Step>);
+pub(super) struct Path(pub(super) Vec<PathStep>);
 
 impl Path {
     /// Reads a path.
@@ -32,10 +32,11 @@ impl Path {
         }
         match text.strip_prefix('/') {
             Some(rest) => {
-                let step = |part: &str| Step::Either(part.replace("~1", "/").replace("~0", "~"));
+                let step =
+                    |part: &str| PathStep::Either(part.replace("~1", "/").replace("~0", "~"));
                 Ok(Self(rest.split('/').map(step).collect()))
             }
-            None => Ok(Self(vec![Step::Member(text.to_owned())])),
+            None => Ok(Self(vec![PathStep::Member(text.to_owned())])),
         }
     }
 
@@ -44,16 +45,16 @@ impl Path {
         let index = digits.parse().map_err(|_| {
             wrong(format!("{digits} is no index of an array"), "indexes begin at 0")
         })?;
-        Ok(Self(vec![Step::Element(index)]))
+        Ok(Self(vec![PathStep::Element(index)]))
     }
 
     /// Whether the path has a `*`, and so finds any number of values.
     pub(super) fn finds_many(&self) -> bool {
-        self.0.iter().any(|step| matches!(step, Step::AllMembers | Step::AllElements))
+        self.0.iter().any(|step| matches!(step, PathStep::AllMembers | PathStep::AllElements))
     }
 }
 
-fn steps(mut rest: &str) -> Option<Vec<Step>> {
+fn steps(mut rest: &str) -> Option<Vec<PathStep>> {
     let mut steps = Vec::new();
     while !rest.is_empty() {
         let (step, left) = match rest.strip_prefix('.') {
@@ -66,28 +67,28 @@ fn steps(mut rest: &str) -> Option<Vec<Step>> {
     Some(steps)
 }
 
-fn member(text: &str) -> Option<(Step, &str)> {
+fn member(text: &str) -> Option<(PathStep, &str)> {
     if let Some(quoted) = text.strip_prefix('"') {
         let (name, rest) = quoted.split_once('"')?;
-        return Some((Step::Member(name.to_owned()), rest));
+        return Some((PathStep::Member(name.to_owned()), rest));
     }
     if let Some(rest) = text.strip_prefix('*') {
-        return Some((Step::AllMembers, rest));
+        return Some((PathStep::AllMembers, rest));
     }
     let end = text.find(['.', '[']).unwrap_or(text.len());
     let (name, rest) = text.split_at(end);
-    (!name.is_empty()).then(|| (Step::Member(name.to_owned()), rest))
+    (!name.is_empty()).then(|| (PathStep::Member(name.to_owned()), rest))
 }
 
-fn element(text: &str) -> Option<(Step, &str)> {
+fn element(text: &str) -> Option<(PathStep, &str)> {
     let (inside, rest) = text.split_once(']')?;
     let step = match inside.strip_prefix('#') {
-        _ if inside == "*" => Step::AllElements,
+        _ if inside == "*" => PathStep::AllElements,
         // `[#-1]` is the last one, as is `[-1]`.
-        Some(from_end) => Step::Element(from_end.parse().ok().filter(|index| *index < 0)?),
+        Some(from_end) => PathStep::Element(from_end.parse().ok().filter(|index| *index < 0)?),
         None => match inside.strip_prefix('"').and_then(|name| name.strip_suffix('"')) {
-            Some(name) => Step::Member(name.to_owned()),
-            None => Step::Element(inside.parse().ok()?),
+            Some(name) => PathStep::Member(name.to_owned()),
+            None => PathStep::Element(inside.parse().ok()?),
         },
     };
     Some((step, rest))
@@ -99,14 +100,17 @@ mod tests {
 
     #[test]
     fn paths_are_read() {
-        let member = |name: &str| Step::Member(name.to_owned());
+        let member = |name: &str| PathStep::Member(name.to_owned());
         for (text, expected) in [
             ("$", Vec::new()),
-            ("$.a[0].b", vec![member("a"), Step::Element(0), member("b")]),
-            ("$.\"a.b\"[-1][#-2]", vec![member("a.b"), Step::Element(-1), Step::Element(-2)]),
-            ("$[*].*", vec![Step::AllElements, Step::AllMembers]),
+            ("$.a[0].b", vec![member("a"), PathStep::Element(0), member("b")]),
+            (
+                "$.\"a.b\"[-1][#-2]",
+                vec![member("a.b"), PathStep::Element(-1), PathStep::Element(-2)],
+            ),
+            ("$[*].*", vec![PathStep::AllElements, PathStep::AllMembers]),
             ("$[\"é x\"]", vec![member("é x")]),
-            ("/a~1b/0", vec![Step::Either("a/b".to_owned()), Step::Either("0".to_owned())]),
+            ("/a~1b/0", vec![PathStep::Either("a/b".to_owned()), PathStep::Either("0".to_owned())]),
             ("a.b", vec![member("a.b")]),
         ] {
             assert_eq!(Path::parse(text).unwrap(), Path(expected), "{text}");

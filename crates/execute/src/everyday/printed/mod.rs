@@ -14,8 +14,8 @@ use datafusion::error::{DataFusionError, Result};
 
 use super::plain::{Plain, wrong};
 use crate::checked::text_of;
-use spec::{Part, of_braces, of_postgres, of_printf};
-use value::{Cell, written};
+use spec::{FormatPart, of_braces, of_postgres, of_printf};
+use value::{FormatArgument, written};
 
 const MAX_ARGUMENTS: usize = 1000;
 
@@ -61,11 +61,11 @@ impl Values {
         })
     }
 
-    fn cell(&self, row: usize) -> Cell<'_> {
+    fn cell(&self, row: usize) -> FormatArgument<'_> {
         let is_there = self.text.is_valid(row);
         let whole =
             self.whole.as_ref().map(|whole| whole.as_primitive::<Decimal128Type>().value(row));
-        Cell {
+        FormatArgument {
             text: is_there.then(|| self.text.value(row)),
             whole: whole.filter(|_| is_there),
             double: self.double.as_ref().map(|double| double.value(row)).filter(|_| is_there),
@@ -74,14 +74,14 @@ impl Values {
 }
 
 /// Reads a format: its parts, and whether it writes nulls, too.
-type Read<'a> = &'a dyn Fn(&str) -> (std::result::Result<Vec<Part>, String>, bool);
+type FormatParser<'a> = &'a dyn Fn(&str) -> (std::result::Result<Vec<FormatPart>, String>, bool);
 
-fn texts(columns: &[ArrayRef], read: Read<'_>) -> Result<ArrayRef> {
+fn texts(columns: &[ArrayRef], read: FormatParser<'_>) -> Result<ArrayRef> {
     let [formats, values @ ..] = columns else { return plan_err!("a format is needed") };
     let formats = cast(formats, &DataType::Utf8)?;
     let formats = formats.as_string::<i32>();
     let values = values.iter().map(Values::of).collect::<Result<Vec<_>>>()?;
-    let mut known: HashMap<&str, (Vec<Part>, bool)> = HashMap::new();
+    let mut known: HashMap<&str, (Vec<FormatPart>, bool)> = HashMap::new();
     let mut of_row = |row: usize| -> Result<Option<String>> {
         if formats.is_null(row) {
             return Ok(None);
@@ -99,8 +99,8 @@ fn texts(columns: &[ArrayRef], read: Read<'_>) -> Result<ArrayRef> {
         let mut text = String::new();
         for part in parts {
             match part {
-                Part::Text(plain) => text.push_str(plain),
-                Part::Value(place, spec) => {
+                FormatPart::Text(plain) => text.push_str(plain),
+                FormatPart::Value(place, spec) => {
                     let values = values.get(*place).ok_or_else(|| {
                         no_format(format, &format!("there is no value {}", place + 1))
                     })?;

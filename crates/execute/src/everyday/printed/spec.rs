@@ -2,7 +2,7 @@
 
 /// A part of a format.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Part {
+pub(super) enum FormatPart {
     Text(String),
     /// The value of an argument, whose index is from 0, and how it is written.
     Value(usize, Spec),
@@ -47,11 +47,11 @@ impl Default for Spec {
 const MAX_WIDTH: usize = 10_000;
 
 /// The characters of a format, read one after another.
-struct Reader<'a> {
+struct FormatReader<'a> {
     rest: &'a str,
 }
 
-impl Reader<'_> {
+impl FormatReader<'_> {
     fn next(&mut self) -> Option<char> {
         let next = self.rest.chars().next()?;
         self.rest = &self.rest[next.len_utf8()..];
@@ -77,18 +77,18 @@ impl Reader<'_> {
     }
 }
 
-fn add(parts: &mut Vec<Part>, next: char) {
+fn add(parts: &mut Vec<FormatPart>, next: char) {
     match parts.last_mut() {
-        Some(Part::Text(text)) => text.push(next),
-        _ => parts.push(Part::Text(next.to_string())),
+        Some(FormatPart::Text(text)) => text.push(next),
+        _ => parts.push(FormatPart::Text(next.to_string())),
     }
 }
 
 /// Reads a format of C: `%5.2f`.
-pub(super) fn of_printf(format: &str) -> Result<Vec<Part>, String> {
+pub(super) fn of_printf(format: &str) -> Result<Vec<FormatPart>, String> {
     let mut parts = Vec::new();
     let mut count = 0;
-    let mut reader = Reader { rest: format };
+    let mut reader = FormatReader { rest: format };
     while let Some(next) = reader.next() {
         if next != '%' || reader.take('%') {
             add(&mut parts, next);
@@ -115,17 +115,17 @@ pub(super) fn of_printf(format: &str) -> Result<Vec<Part>, String> {
         }
         while reader.take('l') || reader.take('h') {}
         spec.kind = Some(letter(reader.next(), "diufFeEgGxXosc")?);
-        parts.push(Part::Value(count, spec));
+        parts.push(FormatPart::Value(count, spec));
         count += 1;
     }
     Ok(parts)
 }
 
 /// Reads a format of Python and DuckDB: `{:>5.2f}`.
-pub(super) fn of_braces(format: &str) -> Result<Vec<Part>, String> {
+pub(super) fn of_braces(format: &str) -> Result<Vec<FormatPart>, String> {
     let mut parts = Vec::new();
     let mut count = 0;
-    let mut reader = Reader { rest: format };
+    let mut reader = FormatReader { rest: format };
     while let Some(next) = reader.next() {
         match next {
             '{' if !reader.take('{') => {
@@ -143,7 +143,7 @@ pub(super) fn of_braces(format: &str) -> Result<Vec<Part>, String> {
                 if !reader.take('}') {
                     return Err("a { has no } behind what it may have".to_owned());
                 }
-                parts.push(Part::Value(place, spec));
+                parts.push(FormatPart::Value(place, spec));
             }
             '}' if !reader.take('}') => return Err("a } has no { before it".to_owned()),
             next => add(&mut parts, next),
@@ -152,7 +152,7 @@ pub(super) fn of_braces(format: &str) -> Result<Vec<Part>, String> {
     Ok(parts)
 }
 
-fn in_braces(reader: &mut Reader<'_>) -> Result<Spec, String> {
+fn in_braces(reader: &mut FormatReader<'_>) -> Result<Spec, String> {
     let mut spec = Spec::default();
     let is_align = |c: Option<char>| c.filter(|c| matches!(c, '<' | '>' | '^'));
     let mut ahead = reader.rest.chars();
@@ -185,11 +185,11 @@ fn in_braces(reader: &mut Reader<'_>) -> Result<Spec, String> {
 
 /// Reads a format of PostgreSQL: `%s`, `%I` and `%L`, with `1$` for a place. `None` if it has none
 /// of them.
-pub(super) fn of_postgres(format: &str) -> Option<Result<Vec<Part>, String>> {
+pub(super) fn of_postgres(format: &str) -> Option<Result<Vec<FormatPart>, String>> {
     let mut parts = Vec::new();
     let mut count = 0;
     let mut found = false;
-    let mut reader = Reader { rest: format };
+    let mut reader = FormatReader { rest: format };
     while let Some(next) = reader.next() {
         if next != '%' || reader.take('%') {
             add(&mut parts, next);
@@ -213,7 +213,7 @@ pub(super) fn of_postgres(format: &str) -> Option<Result<Vec<Part>, String>> {
         let kind = reader.next().filter(|kind| matches!(kind, 's' | 'I' | 'L'))?;
         let width = number.unwrap_or_default();
         let spec = Spec { align: Some(align), width, kind: Some(kind), ..Spec::default() };
-        parts.push(Part::Value(place, spec));
+        parts.push(FormatPart::Value(place, spec));
         (count, found) = (place + 1, true);
     }
     found.then_some(Ok(parts))

@@ -4,7 +4,7 @@ use super::spec::Spec;
 
 /// A value of an argument. A whole number is a double, too.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cell<'a> {
+pub(super) struct FormatArgument<'a> {
     /// The text of the value. `None` for null.
     pub(super) text: Option<&'a str>,
     pub(super) whole: Option<i128>,
@@ -15,7 +15,7 @@ pub(super) struct Cell<'a> {
 ///
 /// # Errors
 /// The kind of value that the form takes, if it does not take this one.
-pub(super) fn written(spec: &Spec, cell: Cell<'_>) -> Result<String, String> {
+pub(super) fn written(spec: &Spec, cell: FormatArgument<'_>) -> Result<String, String> {
     let text = cell.text.unwrap_or_default();
     let kind = spec.kind.unwrap_or(match (cell.whole, cell.double) {
         (Some(_), _) => 'd',

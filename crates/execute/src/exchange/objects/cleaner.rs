@@ -31,13 +31,13 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// The folder of one query in the locations of its exchange.
 #[derive(Clone, Debug)]
 pub struct Cleaner {
-    places: Vec<Place>,
+    places: Vec<ExchangeFolder>,
     folder: String,
     anonymous: bool,
 }
 
 #[derive(Clone, Debug)]
-struct Place {
+struct ExchangeFolder {
     location: String,
     store: Arc<dyn ObjectStore>,
     /// The folder of all exchanges.
@@ -59,7 +59,7 @@ impl Cleaner {
     /// The settings are wrong, or a location is none.
     pub fn with(locations: &[String], folder: &str, s3: &S3Settings) -> Result<Self> {
         s3.check().map_err(|why| Error::S3Setting { why })?;
-        let mut places: Vec<Place> = Vec::new();
+        let mut places: Vec<ExchangeFolder> = Vec::new();
         for location in locations {
             let (bucket, key) = bucket_and_key(location).unwrap_or_default();
             let exchanges = object_path(&joined(key, EXCHANGES));
@@ -70,7 +70,7 @@ impl Cleaner {
                 source,
                 anonymous,
             })?;
-            places.push(Place { location, store, exchanges });
+            places.push(ExchangeFolder { location, store, exchanges });
         }
         Ok(Self { places, folder: folder.to_owned(), anonymous: s3.anonymous() })
     }
@@ -120,7 +120,7 @@ impl Cleaner {
         Ok(lists + self.clean().await?)
     }
 
-    async fn remove(&self, place: &Place, folder: &Path) -> Result<u64> {
+    async fn remove(&self, place: &ExchangeFolder, folder: &Path) -> Result<u64> {
         let failed = |source| self.failed(place, source);
         let list = || place.store.list(Some(folder)).try_collect::<Vec<ObjectMeta>>();
         let found = with_retries(list).await.map_err(failed)?;
@@ -140,7 +140,7 @@ impl Cleaner {
         Ok(lists)
     }
 
-    fn failed(&self, place: &Place, source: object_store::Error) -> Error {
+    fn failed(&self, place: &ExchangeFolder, source: object_store::Error) -> Error {
         Error::Storage { location: place.location.clone(), source, anonymous: self.anonymous }
     }
 }
@@ -181,7 +181,7 @@ mod tests {
 
     /// Two places: a bucket, and a prefix in it.
     fn cleaner(store: &Arc<InMemory>, folder: &str) -> Cleaner {
-        let place = |exchanges: &str| Place {
+        let place = |exchanges: &str| ExchangeFolder {
             location: "s3://b/".to_owned(),
             store: Arc::clone(store) as _,
             exchanges: exchanges.into(),

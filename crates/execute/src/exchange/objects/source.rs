@@ -10,7 +10,7 @@ use snowmelt_wire::{Error as WireError, Frame, HEADER_BYTES, Kind};
 use super::names::Object;
 use super::stores::Stores;
 use crate::Error;
-use crate::exchange::source::{Frames, Source, batch_bytes};
+use crate::exchange::source::{Frames, OutputSource, batch_bytes};
 
 /// The objects with the ranges of one partition: one for each range.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ impl ObjectSource {
     }
 }
 
-impl Source for ObjectSource {
+impl OutputSource for ObjectSource {
     /// Begins to read the first range at once: a reader has several sources open. A range is at most
     /// as large as an object, which fits into the buffer of its writer.
     fn frames(&self, ranges: Vec<(u64, u64)>) -> Frames {
@@ -38,14 +38,14 @@ impl Source for ObjectSource {
     }
 }
 
-type Read = SpawnedTask<Result<Bytes, Error>>;
+type ObjectRead = SpawnedTask<Result<Bytes, Error>>;
 
-fn spawn(stores: &Arc<Stores>, (object, (offset, length)): (Object, (u64, u64))) -> Read {
+fn spawn(stores: &Arc<Stores>, (object, (offset, length)): (Object, (u64, u64))) -> ObjectRead {
     let stores = Arc::clone(stores);
     SpawnedTask::spawn(async move { stores.read(&object, offset..offset + length).await })
 }
 
-async fn joined(read: Read) -> Result<Bytes, Error> {
+async fn joined(read: ObjectRead) -> Result<Bytes, Error> {
     let ended = read.join().await;
     ended.unwrap_or_else(|ended| Err(Error::Exchange(std::io::Error::other(ended))))
 }

@@ -11,14 +11,14 @@ use bytes::Bytes;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
 use snowmelt_wire::{ObjectsAt, S3Access, TaskProgress};
 
-use super::missing::{LATE, MissingObjects};
+use super::missing_objects::{LATE, MissingObjects};
 use super::names::Object;
 use crate::Error;
 use crate::scan::{open_bucket, with_retries};
 
-/// Requests and bytes of a task's exchanges.
+/// Counters of the requests and bytes of a task's exchanges.
 #[derive(Debug, Default)]
-struct Requests {
+struct RequestCounters {
     reads: AtomicU64,
     writes: AtomicU64,
     bytes_read: AtomicU64,
@@ -30,14 +30,14 @@ struct Requests {
 pub(crate) struct Stores {
     buckets: BTreeMap<String, Arc<dyn ObjectStore>>,
     anonymous: bool,
-    requests: Requests,
+    requests: RequestCounters,
     missing: MissingObjects,
 }
 
 impl Default for Stores {
     fn default() -> Self {
         let buckets = BTreeMap::new();
-        let requests = Requests::default();
+        let requests = RequestCounters::default();
         Self { buckets, anonymous: false, requests, missing: MissingObjects::new(LATE) }
     }
 }

@@ -19,7 +19,7 @@ use tokio::sync::Semaphore;
 use super::names::{Object, object};
 use super::stores::Stores;
 use crate::Error;
-use crate::exchange::target::{Piece, Place, Target};
+use crate::exchange::target::{OutputPiece, OutputTarget, PiecePlace};
 
 /// The most objects of a task that are uploaded at the same time.
 const UPLOADS: usize = 16;
@@ -78,29 +78,29 @@ impl ObjectTarget {
     }
 }
 
-impl Target for ObjectTarget {
+impl OutputTarget for ObjectTarget {
     fn writes_all(&self) -> bool {
         true
     }
 
-    fn write(&self, pieces: Vec<Piece>) -> Result<Vec<Place>, Error> {
+    fn write(&self, pieces: Vec<OutputPiece>) -> Result<Vec<PiecePlace>, Error> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let place = |offset| Place { object: Some(number), offset };
+        let place = |offset| PiecePlace { object: Some(number), offset };
         let name = |partition| object(&self.at, self.writer, partition, number);
         if !self.at.combined {
             let places = pieces.iter().map(|_| place(0)).collect();
-            for Piece { partition, frames } in pieces {
+            for OutputPiece { partition, frames } in pieces {
                 self.upload(name(partition), [frames]);
             }
             return Ok(places);
         }
         let mut end = 0;
-        let mut take = |piece: &Piece| {
+        let mut take = |piece: &OutputPiece| {
             let offset = end;
             end += piece.frames.len() as u64;
             place(offset)
         };
-        let places: Vec<Place> = pieces.iter().map(&mut take).collect();
+        let places: Vec<PiecePlace> = pieces.iter().map(&mut take).collect();
         if !places.is_empty() {
             self.upload(name(0), pieces.into_iter().map(|piece| piece.frames));
         }

@@ -58,7 +58,7 @@ impl StreamSource {
         let mut frames = SelectAll::new();
         for (task, socket) in sockets {
             let opened = open(socket).map_err(|error| external(&Error::Exchange(error)))?;
-            let sender = Sender { task, socket: opened, partition: None };
+            let sender = RowSender { task, socket: opened, partition: None };
             frames.push(sender.frames(Arc::clone(&self.lost)));
         }
         Ok(StreamReader { schema, frames, decoders: HashMap::new() })
@@ -98,13 +98,13 @@ impl FrameReader for StreamReader {
 }
 
 /// A task of the other stage that sends rows over a stream.
-struct Sender {
+struct RowSender {
     task: u32,
     socket: UnixStream,
     partition: Option<u32>,
 }
 
-impl Sender {
+impl RowSender {
     fn frames(
         self,
         lost: Arc<Mutex<BTreeSet<u32>>>,

@@ -23,14 +23,14 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::Error;
-use crate::exchange::target::{Piece, Place, Target};
+use crate::exchange::target::{OutputPiece, OutputTarget, PiecePlace};
 
 /// The streams of a task that sends.
 pub(crate) struct StreamTarget {
     /// The lane of each partition.
     route: BTreeMap<u32, usize>,
     state: Mutex<State>,
-    shared: Arc<Shared>,
+    shared: Arc<LaneState>,
     /// Bytes that may wait while more rows are read.
     limit: u64,
 }
@@ -48,12 +48,12 @@ enum Lanes {
 }
 
 enum Message {
-    Piece(Piece),
+    Piece(OutputPiece),
     End,
 }
 
 #[derive(Default)]
-struct Shared {
+struct LaneState {
     /// Bytes that were not sent yet.
     waiting: AtomicU64,
     /// Lanes whose receivers need rows.
@@ -78,7 +78,7 @@ impl StreamTarget {
             let lane = lane.ok_or_else(|| not_connected(receiver.task))?;
             route.extend(receiver.partitions.iter().map(|partition| (*partition, lane)));
         }
-        let shared = Shared { open: AtomicUsize::new(sockets.len()), ..Shared::default() };
+        let shared = LaneState { open: AtomicUsize::new(sockets.len()), ..LaneState::default() };
         let lanes = Lanes::Idle(sockets.into_iter().map(|(_, socket)| socket).collect());
         let state = Mutex::new(State { lanes, sent: HashMap::new() });
         Ok(Self { route, state, shared: Arc::new(shared), limit })
@@ -99,7 +99,7 @@ impl StreamTarget {
 }
 
 impl Lanes {
-    fn run(&mut self, shared: &Arc<Shared>) -> Result<&[UnboundedSender<Message>], Error> {
+    fn run(&mut self, shared: &Arc<LaneState>) -> Result<&[UnboundedSender<Message>], Error> {
         if let Self::Idle(sockets) = self {
             let start = |socket: StdStream| -> std::io::Result<_> {
                 socket.set_nonblocking(true)?;
@@ -118,7 +118,7 @@ impl Lanes {
     }
 }
 
-impl Target for StreamTarget {
+impl OutputTarget for StreamTarget {
     fn writes_all(&self) -> bool {
         true
     }
@@ -127,7 +127,7 @@ impl Target for StreamTarget {
         self.shared.open.load(Ordering::Acquire) > 0
     }
 
-    fn write(&self, pieces: Vec<Piece>) -> Result<Vec<Place>, Error> {
+    fn write(&self, pieces: Vec<OutputPiece>) -> Result<Vec<PiecePlace>, Error> {
         let mut state = self.lock();
         let State { lanes, sent } = &mut *state;
         let lanes = lanes.run(&self.shared)?;
@@ -143,7 +143,7 @@ impl Target for StreamTarget {
             }
             let before = sent.entry(partition).or_default();
             // As if each partition were written to a file of its own: for the index.
-            places.push(Place { object: None, offset: *before });
+            places.push(PiecePlace { object: None, offset: *before });
             *before += bytes;
         }
         Ok(places)
@@ -180,7 +180,7 @@ impl Target for StreamTarget {
     }
 }
 
-impl Shared {
+impl LaneState {
     fn take_failure(&self) -> Option<std::io::Error> {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -201,7 +201,7 @@ impl Shared {
 async fn lane(
     mut socket: UnixStream,
     mut messages: UnboundedReceiver<Message>,
-    shared: Arc<Shared>,
+    shared: Arc<LaneState>,
 ) {
     let written = write_all(&mut socket, &mut messages, &shared).await;
     if let Err(error) = written
@@ -221,11 +221,11 @@ async fn lane(
 async fn write_all(
     socket: &mut UnixStream,
     messages: &mut UnboundedReceiver<Message>,
-    shared: &Shared,
+    shared: &LaneState,
 ) -> std::io::Result<()> {
     let mut current = None;
     while let Some(message) = messages.recv().await {
-        let Message::Piece(Piece { partition, frames }) = message else {
+        let Message::Piece(OutputPiece { partition, frames }) = message else {
             return socket.write_all(&header(Kind::End, Vec::new())?).await;
         };
         let named = match current.replace(partition) == Some(partition) {

@@ -9,7 +9,7 @@ use snowmelt_wire::Receiver;
 
 use super::*;
 use crate::exchange::streams::target::StreamTarget;
-use crate::exchange::target::Target;
+use crate::exchange::target::OutputTarget;
 use crate::exchange::write::ExchangeWriter;
 
 fn batch(numbers: std::ops::Range<i64>) -> RecordBatch {
@@ -137,6 +137,6 @@ async fn a_receiver_that_nobody_connected_is_an_error() {
     let receivers = [Receiver { task: 7, partitions: vec![0] }];
     assert!(StreamTarget::new(&receivers, Vec::new(), 0).is_err());
     let (target, _far) = sender(&[&[0]], 100);
-    let piece = crate::exchange::target::Piece { partition: 5, frames: vec![0] };
+    let piece = crate::exchange::target::OutputPiece { partition: 5, frames: vec![0] };
     assert!(target.write(vec![piece]).is_err());
 }

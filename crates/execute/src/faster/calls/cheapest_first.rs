@@ -28,8 +28,8 @@ use datafusion::physical_plan::{
 };
 use futures::stream;
 
+use super::condition_order::MeasuredRows;
 use super::conditions::Conditions;
-use super::measured::Rows;
 use crate::tree::with_children;
 use crate::udf;
 
@@ -177,7 +177,7 @@ impl ExecutionPlan for CheapestFirstExec {
         let input = self.input.execute(partition, context)?;
         let metrics = BaselineMetrics::new(&self.metrics, partition);
         let conditions = Arc::clone(&self.conditions);
-        let rows = Rows::new(input, conditions, self.schema(), batch_rows, metrics);
+        let rows = MeasuredRows::new(input, conditions, self.schema(), batch_rows, metrics);
         let batches = stream::try_unfold(rows, |mut rows| async move {
             Ok(rows.next().await?.map(|batch| (batch, rows)))
         });

@@ -5,11 +5,11 @@
 //! | `calls_together` | projections whose functions compute at the same time |
 //! | `cheapest_first` | filters in the order of what their conditions cost |
 //! | `conditions` | the conditions of such filters |
-//! | `measured` | the evaluation of conditions in the measured order |
+//! | `condition_order` | the evaluation of conditions in the measured order |
 //! | `table_calls` | calls of table functions |
 
 pub(super) mod calls_together;
 pub(super) mod cheapest_first;
+mod condition_order;
 mod conditions;
-mod measured;
 pub(super) mod table_calls;

@@ -45,7 +45,7 @@ pub(in crate::faster) fn execution_for(
     let list = Field::new(LIST, remote.result_type().clone(), true);
     let fields = input.fields().iter().cloned().chain([Arc::new(list)]);
     let columns = projection.expr().iter().map(|one| with_column(&one.expr, call, place));
-    Ok(Some(Arc::new(TableCalls(Arc::new(Parts {
+    Ok(Some(Arc::new(TableCalls(Arc::new(CallProjection {
         function: Arc::new(called.fun().clone()),
         args: called.args().to_vec(),
         columns: columns.collect::<Result<_>>()?,
@@ -77,11 +77,11 @@ fn with_column(
 }
 
 #[derive(Debug)]
-struct TableCalls(Arc<Parts>);
+struct TableCalls(Arc<CallProjection>);
 
 /// The call and the projection that are computed for each part of a batch.
 #[derive(Debug)]
-struct Parts {
+struct CallProjection {
     function: Arc<ScalarUDF>,
     args: Vec<Arc<dyn PhysicalExpr>>,
     /// The columns of the projection, over the columns of the input and the list.
@@ -136,7 +136,7 @@ async fn next(input: &mut SendableRecordBatchStream) -> Result<Option<RecordBatc
     Ok(None)
 }
 
-impl Parts {
+impl CallProjection {
     fn remote(&self) -> Result<&RemoteUdf> {
         let no_function = || DataFusionError::Internal("a table function is not remote".to_owned());
         RemoteUdf::inside(&self.function).ok_or_else(no_function)

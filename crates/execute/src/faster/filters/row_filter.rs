@@ -113,7 +113,7 @@ impl ExecutionPlan for RowFilterExec {
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
         let batch_rows = context.session_config().batch_size();
-        let rows = Rows {
+        let rows = TrialRows {
             input: self.input.execute(partition, context)?,
             trials: self.filters.iter().cloned().map(Trial::new).collect(),
             // Batches of half the size are passed on without a copy.
@@ -134,7 +134,7 @@ impl ExecutionPlan for RowFilterExec {
 }
 
 /// The rows of a partition.
-struct Rows {
+struct TrialRows {
     input: SendableRecordBatchStream,
     trials: Vec<Trial>,
     passed: BatchCoalescer,
@@ -143,7 +143,7 @@ struct Rows {
     metrics: BaselineMetrics,
 }
 
-impl Rows {
+impl TrialRows {
     async fn next(&mut self) -> Result<Option<RecordBatch>> {
         loop {
             if let Some(batch) = self.passed.next_completed_batch() {

@@ -17,9 +17,9 @@ use crate::tree::with_children;
 
 /// The aggregations that have started, for their metrics.
 #[derive(Debug, Default)]
-pub(super) struct Started(Mutex<Vec<Arc<dyn ExecutionPlan>>>);
+pub(super) struct StartedAggregates(Mutex<Vec<Arc<dyn ExecutionPlan>>>);
 
-impl Started {
+impl StartedAggregates {
     /// Adds the metrics of the started aggregations.
     pub fn add_to(&self, metrics: &mut MetricsSet) {
         for of in self.lock().iter().filter_map(|aggregate| aggregate.metrics()) {
@@ -42,7 +42,7 @@ impl Started {
 pub(super) struct ByHash {
     original: Arc<dyn ExecutionPlan>,
     context: Arc<TaskContext>,
-    started: Arc<Started>,
+    started: Arc<StartedAggregates>,
 }
 
 impl ByHash {
@@ -50,7 +50,7 @@ impl ByHash {
     pub fn new(
         original: &Arc<dyn ExecutionPlan>,
         context: Arc<TaskContext>,
-        started: &Arc<Started>,
+        started: &Arc<StartedAggregates>,
     ) -> Self {
         Self { original: Arc::clone(original), context, started: Arc::clone(started) }
     }

@@ -17,13 +17,13 @@ const EXAMINED: usize = 256;
 pub(super) type ShortKey = [u64; BYTES / 8];
 
 /// The choice of the bytes of a key that its short key has.
-pub(super) struct Shape {
+pub(super) struct KeyShape {
     /// Places of the chosen bytes in a key, ascending.
     places: Vec<usize>,
     is_whole: bool,
 }
 
-impl Shape {
+impl KeyShape {
     /// Chooses the bytes for some keys.
     pub fn of(keys: &[Rows]) -> Self {
         let lengths = || keys.iter().flatten().map(|key| key.data().len());
@@ -83,15 +83,15 @@ mod tests {
     fn numbers_of_few_bytes_are_whole() {
         let numbers = |step: i64| Arc::new((0..1000).map(|n| n * step).collect::<Int64Array>());
         let rows = keys(&[numbers(1), numbers(-7), numbers(1 << 20)]);
-        assert!(Shape::of(&rows).is_whole());
-        assert!(Shape::of(&[]).is_whole());
+        assert!(KeyShape::of(&rows).is_whole());
+        assert!(KeyShape::of(&[]).is_whole());
     }
 
     #[test]
     fn long_texts_are_not() {
         let texts: StringArray =
             (0..100).map(|n| Some("long text ".repeat(n % 7) + &n.to_string())).collect();
-        assert!(!Shape::of(&keys(&[Arc::new(texts)])).is_whole());
+        assert!(!KeyShape::of(&keys(&[Arc::new(texts)])).is_whole());
     }
 
     proptest! {
@@ -108,7 +108,7 @@ mod tests {
                 [Arc::new(small), Arc::new(texts), Arc::new(Int64Array::from(numbers))];
             for columns in [&columns[..], &columns[..1], &columns[1..], &columns[2..]] {
                 let keys = keys(columns);
-                let shape = Shape::of(&keys);
+                let shape = KeyShape::of(&keys);
                 for a in &keys[0] {
                     for b in &keys[0] {
                         let short = shape.short(a.data()).cmp(&shape.short(b.data()));

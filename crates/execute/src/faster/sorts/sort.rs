@@ -26,7 +26,7 @@ use datafusion::physical_plan::spill::get_record_batch_memory_size;
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 
-use super::short_keys::{Shape, ShortKey};
+use super::short_keys::{KeyShape, ShortKey};
 use super::spilled_sort;
 use crate::faster::{Batches, Execution};
 use crate::sort_keys::SortKeys;
@@ -151,7 +151,7 @@ struct Unsorted {
 
 /// The position of a row, and the short form of its key.
 #[derive(Clone, Copy)]
-struct Entry {
+struct SortEntry {
     key: ShortKey,
     batch: u32,
     row: u32,
@@ -222,29 +222,30 @@ impl Unsorted {
 
 /// Memory of rows with their keys, and of their entries when they are sorted.
 fn bytes(batch: &RecordBatch, keys: &Rows) -> usize {
-    get_record_batch_memory_size(batch) + keys.size() + batch.num_rows() * size_of::<Entry>()
+    get_record_batch_memory_size(batch) + keys.size() + batch.num_rows() * size_of::<SortEntry>()
 }
 
 /// The rows in their order.
-fn entries(keys: &[Rows]) -> Vec<Entry> {
-    let shape = Shape::of(keys);
+fn entries(keys: &[Rows]) -> Vec<SortEntry> {
+    let shape = KeyShape::of(keys);
     let mut entries = Vec::with_capacity(keys.iter().map(Rows::num_rows).sum());
     for (batch, keys) in (0..).zip(keys) {
-        let entry = |(row, key): (u32, Row<'_>)| Entry { key: shape.short(key.data()), batch, row };
+        let entry =
+            |(row, key): (u32, Row<'_>)| SortEntry { key: shape.short(key.data()), batch, row };
         entries.extend((0..).zip(keys).map(entry));
     }
     if shape.is_whole() {
         entries.sort_unstable_by_key(|entry| entry.key);
     } else {
-        let whole = |entry: &Entry| keys[entry.batch as usize].row(entry.row as usize);
-        entries.sort_unstable_by(|a: &Entry, b: &Entry| {
+        let whole = |entry: &SortEntry| keys[entry.batch as usize].row(entry.row as usize);
+        entries.sort_unstable_by(|a: &SortEntry, b: &SortEntry| {
             a.key.cmp(&b.key).then_with(|| whole(a).cmp(&whole(b)))
         });
     }
     entries
 }
 
-impl Entry {
+impl SortEntry {
     fn index(&self) -> (usize, usize) {
         (self.batch as usize, self.row as usize)
     }
@@ -253,7 +254,7 @@ impl Entry {
 /// Sorted rows.
 struct Sorted {
     batches: Vec<RecordBatch>,
-    entries: Vec<Entry>,
+    entries: Vec<SortEntry>,
     done: usize,
     _reservation: MemoryReservation,
 }
@@ -288,8 +289,8 @@ impl Sorted {
 }
 
 /// A batch of some rows.
-fn interleaved(batches: &[RecordBatch], rows: &[Entry]) -> Result<RecordBatch> {
-    let indices: Vec<(usize, usize)> = rows.iter().map(Entry::index).collect();
+fn interleaved(batches: &[RecordBatch], rows: &[SortEntry]) -> Result<RecordBatch> {
+    let indices: Vec<(usize, usize)> = rows.iter().map(SortEntry::index).collect();
     let batches: Vec<&RecordBatch> = batches.iter().collect();
     Ok(interleave_record_batch(&batches, &indices)?)
 }

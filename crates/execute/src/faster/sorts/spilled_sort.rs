@@ -31,18 +31,18 @@ pub(super) fn sorted(
     let all = stream::iter(read.into_iter().map(Ok)).chain(input);
     let all: SendableRecordBatchStream =
         Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&schema), all));
-    let rows = Arc::new(Rows { schema: Arc::clone(&schema), batches: Mutex::new(Some(all)) });
+    let rows = Arc::new(InputRows { schema: Arc::clone(&schema), batches: Mutex::new(Some(all)) });
     let input = StreamingTableExec::try_new(schema, vec![rows], None, [], false, None)?;
     SortExec::new(order.clone(), Arc::new(input)).execute(0, context)
 }
 
 /// Rows that are read once.
-struct Rows {
+struct InputRows {
     schema: SchemaRef,
     batches: Mutex<Option<SendableRecordBatchStream>>,
 }
 
-impl PartitionStream for Rows {
+impl PartitionStream for InputRows {
     fn schema(&self) -> &SchemaRef {
         &self.schema
     }
@@ -54,7 +54,7 @@ impl PartitionStream for Rows {
     }
 }
 
-impl fmt::Debug for Rows {
+impl fmt::Debug for InputRows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Rows").field("schema", &self.schema).finish_non_exhaustive()
     }

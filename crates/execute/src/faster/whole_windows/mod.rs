@@ -7,7 +7,7 @@
 
 mod partitions;
 mod sizes;
-mod spilled;
+mod spill;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,8 +26,8 @@ use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
 use futures::{StreamExt, stream};
 
 use super::{Batches, Execution};
-use partitions::{Key, Keys};
-use spilled::{Spilled, is_aggregate_of_all};
+use partitions::{PartitionColumns, PartitionKey};
+use spill::{Spilled, is_aggregate_of_all};
 
 /// Bytes of memory for the result of one function for one row: results of a frame that moves are
 /// first collected as values of any type.
@@ -43,7 +43,7 @@ pub(crate) fn aggregates_whole_partitions(node: &Arc<dyn ExecutionPlan>) -> bool
 pub(super) fn execution_for(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn Execution>>> {
     let Some(window) = node.downcast_ref::<WindowAggExec>() else { return Ok(None) };
     let [first, ..] = window.window_expr() else { return Ok(None) };
-    let Some(keys) = Keys::new(first.partition_by(), &window.input().schema())? else {
+    let Some(keys) = PartitionColumns::new(first.partition_by(), &window.input().schema())? else {
         return Ok(None);
     };
     Ok(Some(Arc::new(WholeWindows {
@@ -57,7 +57,7 @@ pub(super) fn execution_for(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<
 #[derive(Debug)]
 struct WholeWindows {
     functions: Vec<Arc<dyn WindowExpr>>,
-    keys: Keys,
+    keys: PartitionColumns,
     schema: SchemaRef,
     can_spill: bool,
 }
@@ -107,7 +107,7 @@ impl Execution for WholeWindows {
 /// Reads rows and gives them on with the results.
 struct Windows {
     functions: Vec<Arc<dyn WindowExpr>>,
-    keys: Keys,
+    keys: PartitionColumns,
     schema: SchemaRef,
     batch_rows: usize,
     /// `None` if nothing can go to scratch.
@@ -123,7 +123,7 @@ struct Windows {
     /// The rows of the partition that goes on.
     open: Vec<RecordBatch>,
     /// The key of the partition that goes on; `None` before the first row.
-    key: Option<Key>,
+    key: Option<PartitionKey>,
     /// The partition that goes on, if it is in scratch.
     spilled: Option<Spilled>,
     /// Rows with their results.
@@ -196,7 +196,11 @@ impl Windows {
     }
 
     /// Adds the rows of the partition that is in scratch. The others wait until it was read again.
-    fn push_spilled(&mut self, batch: RecordBatch, keys: &partitions::Found) -> Result<()> {
+    fn push_spilled(
+        &mut self,
+        batch: RecordBatch,
+        keys: &partitions::PartitionRanges,
+    ) -> Result<()> {
         let Some(spilled) = &mut self.spilled else { return Ok(()) };
         let continues = self.keys.continues(self.key.as_ref(), keys)?;
         let end = keys.ranges.first().filter(|_| continues).map_or(0, |range| range.end);

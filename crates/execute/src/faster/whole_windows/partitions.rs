@@ -13,23 +13,23 @@ use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
 
 /// The columns by which a window is partitioned, if any. Its rows are sorted by them.
 #[derive(Debug)]
-pub(super) struct Keys {
+pub(super) struct PartitionColumns {
     expressions: Vec<Arc<dyn PhysicalExpr>>,
     fields: Vec<SortField>,
     converter: RowConverter,
 }
 
 /// The key of one partition; `None` if there is only one.
-pub(super) type Key = Option<OwnedRow>;
+pub(super) type PartitionKey = Option<OwnedRow>;
 
 /// The partitions of a batch with at least one row.
-pub(super) struct Found {
+pub(super) struct PartitionRanges {
     keys: Vec<ArrayRef>,
     /// Ranges of rows, one for each partition; at least one.
     pub(super) ranges: Vec<Range<usize>>,
 }
 
-impl Keys {
+impl PartitionColumns {
     /// Creates the keys of a window. `None` if a column has a type whose values cannot be compared.
     pub(super) fn new(
         expressions: &[Arc<dyn PhysicalExpr>],
@@ -51,16 +51,20 @@ impl Keys {
     }
 
     /// Finds the partitions of a batch.
-    pub(super) fn of(&self, batch: &RecordBatch) -> Result<Found> {
+    pub(super) fn of(&self, batch: &RecordBatch) -> Result<PartitionRanges> {
         let keys = evaluate_expressions_to_arrays(&self.expressions, batch)?;
         let all = || std::iter::once(0..batch.num_rows()).collect();
         let ranges = if keys.is_empty() { all() } else { partition(&keys)?.ranges() };
-        Ok(Found { keys, ranges })
+        Ok(PartitionRanges { keys, ranges })
     }
 
     /// True if the first partition of a batch is the one with `key`, or if there was none before,
     /// so that `key` is `None`.
-    pub(super) fn continues(&self, key: Option<&Key>, found: &Found) -> Result<bool> {
+    pub(super) fn continues(
+        &self,
+        key: Option<&PartitionKey>,
+        found: &PartitionRanges,
+    ) -> Result<bool> {
         match key {
             Some(key) => Ok(*key == self.first(found)?),
             None => Ok(true),
@@ -68,16 +72,16 @@ impl Keys {
     }
 
     /// The key of the first partition.
-    pub(super) fn first(&self, found: &Found) -> Result<Key> {
+    pub(super) fn first(&self, found: &PartitionRanges) -> Result<PartitionKey> {
         self.at(found, 0)
     }
 
     /// The key of the last partition.
-    pub(super) fn last(&self, found: &Found) -> Result<Key> {
+    pub(super) fn last(&self, found: &PartitionRanges) -> Result<PartitionKey> {
         self.at(found, found.ranges.last().map_or(0, |range| range.start))
     }
 
-    fn at(&self, found: &Found, row: usize) -> Result<Key> {
+    fn at(&self, found: &PartitionRanges, row: usize) -> Result<PartitionKey> {
         if found.keys.is_empty() {
             return Ok(None);
         }

@@ -4,13 +4,13 @@
 //! become spaces, which mean the same. Any other text between objects is an error, and so is a list
 //! or an object without an end: rows of a truncated file would be missing silently.
 
-use crate::read::{Frame, without_mark};
+use crate::read::{ObjectLayout, without_mark};
 
 /// The state of a text behind the bytes so far.
 #[derive(Debug)]
 pub struct Framer {
-    frame: Frame,
-    place: Place,
+    frame: ObjectLayout,
+    place: ObjectPlace,
     /// Number of open objects and lists.
     depth: usize,
     /// The first bytes, which may be a byte order mark.
@@ -19,7 +19,7 @@ pub struct Framer {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum ObjectPlace {
     /// Before the list.
     Begin,
     /// Before the first object, or one behind a comma.
@@ -38,10 +38,10 @@ enum Place {
 
 impl Framer {
     /// Creates a framer for the beginning of a file.
-    pub fn new(frame: Frame) -> Self {
+    pub fn new(frame: ObjectLayout) -> Self {
         let place = match frame {
-            Frame::List => Place::Begin,
-            Frame::Objects => Place::Before { first: true },
+            ObjectLayout::List => ObjectPlace::Begin,
+            ObjectLayout::Objects => ObjectPlace::Before { first: true },
         };
         Self { frame, place, depth: 0, first: Vec::new(), began: false }
     }
@@ -63,10 +63,14 @@ impl Framer {
     pub fn end(&mut self, text: &mut Vec<u8>) -> Result<(), &'static str> {
         self.begin(text)?;
         match (self.place, self.frame) {
-            (Place::End, _) | (Place::Behind, Frame::Objects) => Ok(()),
-            (Place::Begin, _) | (Place::Before { .. }, Frame::Objects) => Ok(()),
-            (Place::Before { .. } | Place::Behind, Frame::List) => Err("the list does not end"),
-            (Place::Object | Place::Text | Place::Escape, _) => Err("the object does not end"),
+            (ObjectPlace::End, _) | (ObjectPlace::Behind, ObjectLayout::Objects) => Ok(()),
+            (ObjectPlace::Begin, _) | (ObjectPlace::Before { .. }, ObjectLayout::Objects) => Ok(()),
+            (ObjectPlace::Before { .. } | ObjectPlace::Behind, ObjectLayout::List) => {
+                Err("the list does not end")
+            }
+            (ObjectPlace::Object | ObjectPlace::Text | ObjectPlace::Escape, _) => {
+                Err("the object does not end")
+            }
         }
     }
 
@@ -78,16 +82,16 @@ impl Framer {
 
     fn add(&mut self, byte: u8, text: &mut Vec<u8>) -> Result<(), &'static str> {
         match self.place {
-            Place::Object => self.in_object(byte, text),
-            Place::Text | Place::Escape => {
+            ObjectPlace::Object => self.in_object(byte, text),
+            ObjectPlace::Text | ObjectPlace::Escape => {
                 if byte == b'\n' {
                     return Err("a text in it has a line break");
                 }
                 text.push(byte);
                 self.place = match (self.place, byte) {
-                    (Place::Text, b'\\') => Place::Escape,
-                    (Place::Text, b'"') => Place::Object,
-                    _ => Place::Text,
+                    (ObjectPlace::Text, b'\\') => ObjectPlace::Escape,
+                    (ObjectPlace::Text, b'"') => ObjectPlace::Object,
+                    _ => ObjectPlace::Text,
                 };
             }
             _ if byte.is_ascii_whitespace() => {}
@@ -99,7 +103,7 @@ impl Framer {
     fn in_object(&mut self, byte: u8, text: &mut Vec<u8>) {
         match byte {
             b'\n' | b'\r' => return text.push(b' '),
-            b'"' => self.place = Place::Text,
+            b'"' => self.place = ObjectPlace::Text,
             b'{' | b'[' => self.depth += 1,
             b'}' | b']' => self.depth -= 1,
             _ => {}
@@ -107,23 +111,35 @@ impl Framer {
         text.push(byte);
         if self.depth == 0 {
             text.push(b'\n');
-            self.place = Place::Behind;
+            self.place = ObjectPlace::Behind;
         }
     }
 
     /// Handles a byte that is no space, outside of objects.
-    fn between(&mut self, place: Place, byte: u8, text: &mut Vec<u8>) -> Result<(), &'static str> {
+    fn between(
+        &mut self,
+        place: ObjectPlace,
+        byte: u8,
+        text: &mut Vec<u8>,
+    ) -> Result<(), &'static str> {
         self.place = match (place, byte, self.frame) {
-            (Place::Begin, b'[', _) => Place::Before { first: true },
-            (Place::Before { .. }, b'{', _) | (Place::Behind, b'{', Frame::Objects) => {
+            (ObjectPlace::Begin, b'[', _) => ObjectPlace::Before { first: true },
+            (ObjectPlace::Before { .. }, b'{', _)
+            | (ObjectPlace::Behind, b'{', ObjectLayout::Objects) => {
                 self.depth = 1;
                 text.push(b'{');
-                Place::Object
+                ObjectPlace::Object
             }
-            (Place::Before { first: true } | Place::Behind, b']', Frame::List) => Place::End,
-            (Place::Behind, b',', Frame::List) => Place::Before { first: false },
-            (Place::Behind, _, Frame::List) => return Err("there is no comma before it"),
-            (Place::End, ..) => return Err("something stands behind the list"),
+            (
+                ObjectPlace::Before { first: true } | ObjectPlace::Behind,
+                b']',
+                ObjectLayout::List,
+            ) => ObjectPlace::End,
+            (ObjectPlace::Behind, b',', ObjectLayout::List) => ObjectPlace::Before { first: false },
+            (ObjectPlace::Behind, _, ObjectLayout::List) => {
+                return Err("there is no comma before it");
+            }
+            (ObjectPlace::End, ..) => return Err("something stands behind the list"),
             _ => return Err("it is not a JSON object"),
         };
         Ok(())
@@ -134,7 +150,11 @@ impl Framer {
 mod tests {
     use super::*;
 
-    fn framed(frame: Frame, text: &str, step: usize) -> Result<String, (String, &'static str)> {
+    fn framed(
+        frame: ObjectLayout,
+        text: &str,
+        step: usize,
+    ) -> Result<String, (String, &'static str)> {
         let mut framer = Framer::new(frame);
         let mut found = Vec::new();
         let mut parts = text.as_bytes().chunks(step);
@@ -146,7 +166,7 @@ mod tests {
 
     #[test]
     fn each_object_is_in_a_line_however_the_bytes_arrive() {
-        use Frame::*;
+        use ObjectLayout::*;
         for (frame, text, expected) in [
             (
                 List,
@@ -167,7 +187,7 @@ mod tests {
 
     #[test]
     fn whatever_else_there_is_is_an_error() {
-        use Frame::*;
+        use ObjectLayout::*;
         for (frame, text, objects, why) in [
             (List, "[{\"a\":1},", 1, "the list does not end"),
             (List, "[{\"a\":1}", 1, "the list does not end"),
@@ -189,7 +209,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn any_text_is_framed_or_refused(text in "[\\[\\]{}\",\\\\\n a]{0,30}") {
-            let _ = (framed(Frame::List, &text, 2), framed(Frame::Objects, &text, 2));
+            let _ = (framed(ObjectLayout::List, &text, 2), framed(ObjectLayout::Objects, &text, 2));
         }
     }
 }

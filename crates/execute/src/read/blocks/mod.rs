@@ -14,7 +14,7 @@ use futures::TryStreamExt;
 use snowmelt_files::Compression;
 
 use super::dialect::quotes::position;
-use super::{Dialect, Frame, Framer, MAX_RECORD_BYTES, Quotes, without_mark};
+use super::{Dialect, Framer, MAX_RECORD_BYTES, ObjectLayout, Quotes, without_mark};
 use inflate::{Inflated, Inflater};
 use range::ByteStream;
 use recode::Recoder;
@@ -33,7 +33,7 @@ pub(crate) struct Block {
 
 /// Why there is no next block.
 #[derive(Debug)]
-pub(crate) enum Fault {
+pub(crate) enum BlockFault {
     /// The store failed.
     Read(DataFusionError),
     /// The file cannot be decompressed.
@@ -50,7 +50,7 @@ pub(crate) enum Fault {
 }
 
 /// Reads a text block by block.
-pub(crate) struct Blocks {
+pub(crate) struct BlockReader {
     source: ByteStream,
     inflater: Option<Inflater>,
     /// The conversion to UTF-8. `None` if the text needs none.
@@ -69,19 +69,19 @@ pub(crate) struct Blocks {
     ended: bool,
 }
 
-impl Blocks {
+impl BlockReader {
     /// Creates a reader of a text. `beginning` is true if the text is the beginning of its file,
     /// where a byte order mark may be. Without a dialect, every line is a record.
     pub(crate) fn new(
         source: ByteStream,
         beginning: bool,
         compression: Compression,
-        (dialect, frame): (Option<&Dialect>, Option<Frame>),
-    ) -> Result<Self, Fault> {
+        (dialect, frame): (Option<&Dialect>, Option<ObjectLayout>),
+    ) -> Result<Self, BlockFault> {
         let skip = dialect.filter(|_| beginning).map_or(0, |dialect| dialect.skip);
         Ok(Self {
             source,
-            inflater: Inflater::new(compression).map_err(Fault::Inflate)?,
+            inflater: Inflater::new(compression).map_err(BlockFault::Inflate)?,
             recoder: dialect.and_then(|dialect| Recoder::of(dialect, skip)),
             framer: frame.map(Framer::new),
             quotes: dialect.map(Quotes::new),
@@ -95,7 +95,7 @@ impl Blocks {
     }
 
     /// The next block, if there is one.
-    pub(crate) async fn next(&mut self) -> Result<Option<Block>, Fault> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Block>, BlockFault> {
         while !self.ended && (self.whole == 0 || self.buffer.len() < BLOCK_BYTES) {
             match (self.text().await?, &mut self.recoder) {
                 (Some(bytes), _) if self.framer.is_some() => self.frame(Some(&bytes))?,
@@ -110,10 +110,10 @@ impl Blocks {
                 }
             }
             if self.quotes.as_ref().is_some_and(Quotes::is_escaped) {
-                return Err(Fault::Escaped(self.line + newlines(&self.buffer[..self.whole])));
+                return Err(BlockFault::Escaped(self.line + newlines(&self.buffer[..self.whole])));
             }
             if self.buffer.len() - self.whole > MAX_RECORD_BYTES {
-                return Err(Fault::Long(self.line + newlines(&self.buffer[..self.whole])));
+                return Err(BlockFault::Long(self.line + newlines(&self.buffer[..self.whole])));
             }
         }
         if self.whole == 0 {
@@ -127,15 +127,15 @@ impl Blocks {
         Ok(Some(block))
     }
 
-    async fn text(&mut self) -> Result<Option<bytes::Bytes>, Fault> {
+    async fn text(&mut self) -> Result<Option<bytes::Bytes>, BlockFault> {
         let Some(inflater) = &mut self.inflater else {
-            return self.source.try_next().await.map_err(Fault::Read);
+            return self.source.try_next().await.map_err(BlockFault::Read);
         };
         loop {
-            match inflater.next().map_err(Fault::Inflate)? {
+            match inflater.next().map_err(BlockFault::Inflate)? {
                 Inflated::Bytes(bytes) => return Ok(Some(bytes)),
                 Inflated::End => return Ok(None),
-                Inflated::Hungry => match self.source.try_next().await.map_err(Fault::Read)? {
+                Inflated::Hungry => match self.source.try_next().await.map_err(BlockFault::Read)? {
                     Some(bytes) => inflater.feed(bytes),
                     None => inflater.end(),
                 },
@@ -144,7 +144,7 @@ impl Blocks {
     }
 
     /// Adds the objects of the next bytes, or of the end of the text.
-    fn frame(&mut self, bytes: Option<&[u8]>) -> Result<(), Fault> {
+    fn frame(&mut self, bytes: Option<&[u8]>) -> Result<(), BlockFault> {
         let Some(framer) = &mut self.framer else { return Ok(()) };
         let mut text = Vec::new();
         let read = match bytes {
@@ -152,7 +152,7 @@ impl Blocks {
             None => framer.end(&mut text),
         };
         self.add(&text);
-        read.map_err(|why| Fault::Frame(self.line + newlines(&self.buffer), why))
+        read.map_err(|why| BlockFault::Frame(self.line + newlines(&self.buffer), why))
     }
 
     fn add(&mut self, bytes: &[u8]) {
@@ -196,7 +196,7 @@ impl Blocks {
     }
 
     /// Ends the text: its rest is the last record.
-    fn end(&mut self) -> Result<(), Fault> {
+    fn end(&mut self) -> Result<(), BlockFault> {
         self.ended = true;
         let left = self.recoder.as_mut().map(Recoder::end).unwrap_or_default();
         self.add(&left);
@@ -207,7 +207,7 @@ impl Blocks {
             self.scan(0);
         }
         if self.quotes.as_ref().is_some_and(Quotes::is_open) {
-            return Err(Fault::Open(self.line + newlines(&self.buffer[..self.whole])));
+            return Err(BlockFault::Open(self.line + newlines(&self.buffer[..self.whole])));
         }
         if self.whole < self.buffer.len() {
             self.buffer.push(b'\n');
@@ -240,15 +240,18 @@ mod tests {
     use super::*;
     use crate::read::Encoding;
 
-    async fn blocks(parts: &[&str], csv: bool) -> Result<Vec<String>, Fault> {
+    async fn blocks(parts: &[&str], csv: bool) -> Result<Vec<String>, BlockFault> {
         let dialect = Dialect::of(Format::Csv);
         blocks_of(parts, csv.then_some(&dialect)).await
     }
 
-    async fn blocks_of(parts: &[&str], dialect: Option<&Dialect>) -> Result<Vec<String>, Fault> {
+    async fn blocks_of(
+        parts: &[&str],
+        dialect: Option<&Dialect>,
+    ) -> Result<Vec<String>, BlockFault> {
         let parts: Vec<_> = parts.iter().map(|part| Ok(Bytes::from((*part).to_owned()))).collect();
         let source = stream::iter(parts).boxed();
-        let mut blocks = Blocks::new(source, true, Compression::None, (dialect, None))?;
+        let mut blocks = BlockReader::new(source, true, Compression::None, (dialect, None))?;
         let mut found = Vec::new();
         while let Some(block) = blocks.next().await? {
             found.push(format!("{}:{}", block.line, String::from_utf8(block.records).unwrap()));
@@ -288,15 +291,15 @@ mod tests {
     #[tokio::test]
     async fn a_mark_that_may_be_escaped_is_a_fault() {
         let escaped = blocks(&["a,b\n1,2\n3,\"x \\\"y\\\"\"\n4,5\n"], true).await;
-        assert!(matches!(escaped, Err(Fault::Escaped(2))), "{escaped:?}");
+        assert!(matches!(escaped, Err(BlockFault::Escaped(2))), "{escaped:?}");
     }
 
     #[tokio::test]
     async fn an_open_quotation_and_a_long_record_are_faults() {
         let open = blocks(&["a\n1\n\"x\n", "y"], true).await;
-        assert!(matches!(open, Err(Fault::Open(2))), "{open:?}");
+        assert!(matches!(open, Err(BlockFault::Open(2))), "{open:?}");
         let long = "x".repeat(MAX_RECORD_BYTES);
         let long = blocks(&["a\n", &long, "y"], false).await;
-        assert!(matches!(long, Err(Fault::Long(1))), "{long:?}");
+        assert!(matches!(long, Err(BlockFault::Long(1))), "{long:?}");
     }
 }

@@ -24,13 +24,13 @@ pub(crate) type ByteStream = BoxStream<'static, DfResult<Bytes>>;
 
 /// A file in a store.
 #[derive(Clone, Debug)]
-pub(crate) struct Stored {
+pub(crate) struct StoreFile {
     pub(crate) store: Arc<dyn ObjectStore>,
     pub(crate) location: Path,
     pub(crate) size: u64,
 }
 
-impl Stored {
+impl StoreFile {
     /// The bytes of a range. All of them are requested at once.
     pub(crate) fn bytes(&self, range: Range<u64>) -> ByteStream {
         if range.is_empty() {
@@ -49,9 +49,9 @@ impl Stored {
     /// The lines of a range.
     pub(crate) fn lines(&self, range: Range<u64>) -> ByteStream {
         let first = range.start.saturating_sub(1);
-        let phase = if range.start == 0 { Phase::Inside } else { Phase::Before };
+        let phase = if range.start == 0 { LinePhase::Inside } else { LinePhase::Before };
         let source = self.bytes(first..range.end);
-        let lines = Lines { file: self.clone(), source, offset: first, end: range.end, phase };
+        let lines = LineRange { file: self.clone(), source, offset: first, end: range.end, phase };
         stream::try_unfold(lines, |mut lines| async move {
             let next = lines.next().await?;
             Ok(next.map(|bytes| (bytes, lines)))
@@ -60,17 +60,17 @@ impl Stored {
     }
 }
 
-struct Lines {
-    file: Stored,
+struct LineRange {
+    file: StoreFile,
     source: ByteStream,
     /// Offset in the file of the next byte of the source.
     offset: u64,
     end: u64,
-    phase: Phase,
+    phase: LinePhase,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum LinePhase {
     /// Before the first line.
     Before,
     Inside,
@@ -79,11 +79,11 @@ enum Phase {
     Ended,
 }
 
-impl Lines {
+impl LineRange {
     async fn next(&mut self) -> DfResult<Option<Bytes>> {
-        while self.phase != Phase::Ended {
+        while self.phase != LinePhase::Ended {
             let Some(bytes) = self.source.try_next().await? else {
-                if self.phase != Phase::Behind || self.offset >= self.file.size {
+                if self.phase != LinePhase::Behind || self.offset >= self.file.size {
                     return Ok(None);
                 }
                 let end = self.file.size.min(self.offset + STEP);
@@ -102,17 +102,17 @@ impl Lines {
 
     /// The part of some bytes of the source, which begin at `offset`, that belongs to the range.
     fn take(&mut self, mut bytes: Bytes, mut offset: u64) -> Bytes {
-        if self.phase == Phase::Before {
+        if self.phase == LinePhase::Before {
             // A line that begins at the end of the range does not belong to it.
             let until = index(self.end - 1, offset, bytes.len());
             match position(&bytes[..until], b'\n') {
                 Some(found) => {
                     bytes = bytes.slice(found + 1..);
                     offset += found as u64 + 1;
-                    self.phase = Phase::Inside;
+                    self.phase = LinePhase::Inside;
                 }
                 None if until < bytes.len() => {
-                    self.phase = Phase::Ended;
+                    self.phase = LinePhase::Ended;
                     return Bytes::new();
                 }
                 None => return Bytes::new(),
@@ -124,11 +124,11 @@ impl Lines {
         }
         match position(&bytes[from..], b'\n') {
             Some(found) => {
-                self.phase = Phase::Ended;
+                self.phase = LinePhase::Ended;
                 bytes.slice(..=from + found)
             }
             None => {
-                self.phase = Phase::Behind;
+                self.phase = LinePhase::Behind;
                 bytes
             }
         }
@@ -149,17 +149,17 @@ mod tests {
 
     use super::*;
 
-    async fn read(file: &Stored, range: Range<u64>) -> String {
+    async fn read(file: &StoreFile, range: Range<u64>) -> String {
         let bytes: Vec<Bytes> = file.lines(range).try_collect().await.unwrap();
         String::from_utf8(bytes.concat()).unwrap()
     }
 
-    async fn stored(text: &str, chunk: usize) -> Stored {
+    async fn stored(text: &str, chunk: usize) -> StoreFile {
         let memory = InMemory::new();
         let location = Path::from("x");
         memory.put(&location, text.to_owned().into()).await.unwrap();
         let store = Arc::new(ChunkedStore::new(Arc::new(memory), chunk));
-        Stored { store, location, size: text.len() as u64 }
+        StoreFile { store, location, size: text.len() as u64 }
     }
 
     proptest! {

@@ -13,7 +13,7 @@ use arrow::error::ArrowError;
 use crate::checked::sql_name;
 use crate::read::Dialect;
 use crate::read::dialect::day_form::Moment;
-use crate::read::wrong::shortened;
+use crate::read::reports::shortened;
 
 /// True if the values of a column are decoded as texts first. `index` is its index in the file.
 pub(crate) fn is_converted(field: &Field, index: usize, dialect: &Dialect) -> bool {

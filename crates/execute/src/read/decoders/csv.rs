@@ -17,7 +17,7 @@ use crate::checked::sql_name;
 use crate::read::dialect::escapes::doubled;
 use crate::read::dialect::header::NO_QUOTE;
 use crate::read::dialect::lengths::of_length;
-use crate::read::wrong::shortened;
+use crate::read::reports::shortened;
 use crate::read::{Dialect, Header, Quotes};
 
 /// Values that are decoded at a time, to bound the memory of wide tables.

@@ -14,7 +14,7 @@ use arrow::json::reader::Decoder;
 use super::surrogates::joined;
 use crate::checked::{cast_strictly, sql_name};
 use crate::read::newlines;
-use crate::read::wrong::shortened;
+use crate::read::reports::shortened;
 
 /// A decoder of objects.
 pub struct JsonDecoder {

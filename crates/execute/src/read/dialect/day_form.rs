@@ -9,13 +9,13 @@ pub type Moment = (NaiveDateTime, bool);
 /// A form of dates: the order of day, month and year, and the character between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DayForm {
-    order: Order,
+    order: DateOrder,
     separator: char,
 }
 
 /// The order of the parts of a date, by whether day, month or year is first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Order {
+enum DateOrder {
     Day,
     Month,
     Year,
@@ -27,7 +27,7 @@ impl DayForm {
     pub fn of(value: &str) -> Vec<Self> {
         let separator = value.chars().find(|c| !c.is_ascii_digit());
         let Some(separator @ ('.' | '/' | '-')) = separator else { return Vec::new() };
-        let orders = [Order::Day, Order::Month, Order::Year];
+        let orders = [DateOrder::Day, DateOrder::Month, DateOrder::Year];
         let forms = orders.map(|order| Self { order, separator });
         forms.into_iter().filter(|form| form.moment(value).is_some()).collect()
     }
@@ -58,15 +58,17 @@ impl DayForm {
         }
         let short = 1..=2;
         let (year, month, day) = match self.order {
-            Order::Day => {
+            DateOrder::Day => {
                 (number(third, 4..=4)?, number(second, short.clone())?, number(first, short)?)
             }
-            Order::Month => {
+            DateOrder::Month => {
                 (number(third, 4..=4)?, number(first, short.clone())?, number(second, short)?)
             }
             // With fewer digits it may be a version, such as 2024.1.2; with dashes it is ISO 8601.
-            Order::Year if self.separator == '-' => return None,
-            Order::Year => (number(first, 4..=4)?, number(second, 2..=2)?, number(third, 2..=2)?),
+            DateOrder::Year if self.separator == '-' => return None,
+            DateOrder::Year => {
+                (number(first, 4..=4)?, number(second, 2..=2)?, number(third, 2..=2)?)
+            }
         };
         NaiveDate::from_ymd_opt(i32::try_from(year).ok()?, month, day)
     }
@@ -117,7 +119,7 @@ mod tests {
 
     #[test]
     fn forms_are_those_in_which_a_value_is_a_date() {
-        use Order::*;
+        use DateOrder::*;
         for (value, orders) in [
             ("31.12.2024", &[Day][..]),
             ("12/31/2024", &[Month]),
@@ -139,7 +141,7 @@ mod tests {
             ("10.0.0.1", &[]),
             ("", &[]),
         ] {
-            let found: Vec<Order> = DayForm::of(value).iter().map(|form| form.order).collect();
+            let found: Vec<DateOrder> = DayForm::of(value).iter().map(|form| form.order).collect();
             assert_eq!(found, orders, "{value}");
         }
     }
@@ -150,10 +152,13 @@ mod tests {
             let separator = value.chars().find(|c| !c.is_ascii_digit()).unwrap();
             DayForm { order, separator }.moment(value).map(|(moment, _)| moment.to_string())
         };
-        assert_eq!(text(Order::Day, "1/2/2024").unwrap(), "2024-02-01 00:00:00");
-        assert_eq!(text(Order::Month, "1/2/2024 12:05 AM").unwrap(), "2024-01-02 00:05:00");
-        assert_eq!(text(Order::Year, "2024/01/02T07:05:01.25").unwrap(), "2024-01-02 07:05:01.250");
-        assert_eq!(text(Order::Month, "13/2/2024"), None);
+        assert_eq!(text(DateOrder::Day, "1/2/2024").unwrap(), "2024-02-01 00:00:00");
+        assert_eq!(text(DateOrder::Month, "1/2/2024 12:05 AM").unwrap(), "2024-01-02 00:05:00");
+        assert_eq!(
+            text(DateOrder::Year, "2024/01/02T07:05:01.25").unwrap(),
+            "2024-01-02 07:05:01.250"
+        );
+        assert_eq!(text(DateOrder::Month, "13/2/2024"), None);
     }
 
     proptest::proptest! {

@@ -22,7 +22,7 @@ use snowmelt_files::Format;
 
 use day_form::DayForm;
 use notation::Notation;
-pub use place::Place;
+pub use place::SheetPlace;
 
 /// The key of the metadata.
 const KEY: &str = "snowmelt.csv";
@@ -59,9 +59,9 @@ pub struct Dialect {
     /// True if records that do not fit are left out.
     pub ignores_errors: bool,
     /// The arrangement of the objects in a JSON file. `None` if each is a line.
-    pub frame: Option<Frame>,
+    pub frame: Option<ObjectLayout>,
     /// The place of the table in a workbook; `None` for text files.
-    pub sheet: Option<Place>,
+    pub sheet: Option<SheetPlace>,
 }
 
 /// How a text is encoded.
@@ -80,7 +80,7 @@ pub enum Encoding {
 
 /// The arrangement of the objects in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Frame {
+pub enum ObjectLayout {
     /// The objects are the items of a list.
     List,
     /// The objects stand one behind the other, each in one or several lines.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The place of the rows of a table in a workbook.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct SheetPlace {
     /// The name of the sheet.
     pub sheet: String,
     /// The first row with values, from 0.
@@ -21,7 +21,7 @@ pub struct Place {
     pub ignores_errors: bool,
 }
 
-impl Place {
+impl SheetPlace {
     /// The cells of a row that are in the columns of the table.
     pub fn inside<'c, V>(&self, cells: &'c [(u32, V)]) -> &'c [(u32, V)] {
         let end = self.first_column + self.names.len() as u32;

@@ -10,7 +10,7 @@ use zip::result::ZipError;
 use zip::{ZipArchive, ZipWriter};
 
 use super::guard::Guard;
-use super::measure::Kind;
+use super::measure::PartKind;
 
 /// The most bytes of a workbook.
 pub const MAX_FILE_BYTES: u64 = 128 << 20;
@@ -39,7 +39,7 @@ const ENTRY: [u8; 4] = *b"PK\x01\x02";
 
 /// The checked parts of a workbook.
 #[derive(Debug)]
-pub(super) struct Checked {
+pub(super) struct CheckedArchive {
     /// The archive with the copied parts.
     pub(super) parts: Vec<u8>,
     /// Bytes of memory that reading the parts takes.
@@ -47,7 +47,7 @@ pub(super) struct Checked {
 }
 
 /// Checks a workbook. An error says why it cannot be read.
-pub(super) fn check(file: &[u8]) -> Result<Checked, String> {
+pub(super) fn check(file: &[u8]) -> Result<CheckedArchive, String> {
     if file.starts_with(COMPOUND) {
         return Err("it is protected by a password, or a workbook of Excel 97 (.xls)".to_owned());
     }
@@ -89,7 +89,7 @@ pub(super) fn check(file: &[u8]) -> Result<Checked, String> {
     }
     let parts = copy.finish().map_err(|error| damaged(&error))?.into_inner();
     kept += parts.len() as u64;
-    Ok(Checked { parts, kept })
+    Ok(CheckedArchive { parts, kept })
 }
 
 /// Expands a part, and forgets it. Returns the bytes that a parser may keep of it, or `None` if the
@@ -112,7 +112,7 @@ fn expand(part: &mut impl Read, expanded: &mut u64) -> Result<Option<u64>, Strin
         }
         guard.push(&buffer[..read])?;
         match guard.kind() {
-            Some(Kind::Unneeded) => return Ok(None),
+            Some(PartKind::Unneeded) => return Ok(None),
             Some(kind) if bytes > MAX_OTHER_BYTES && !kind.has_values() => {
                 let most = MAX_OTHER_BYTES >> 20;
                 return Err(format!("its styles or its list of sheets have more than {most} MiB"));

@@ -6,10 +6,10 @@ use std::ops::ControlFlow;
 use calamine::{Reader, SheetType, Xlsx, XlsxError};
 
 use super::archive;
-use super::value::{Form, Value};
+use super::value::{CellValue, Form};
 use crate::process::catch_panic;
 use crate::read::MAX_RECORD_BYTES;
-use crate::read::wrong::shortened;
+use crate::read::reports::shortened;
 
 /// The most rows of a sheet.
 pub const SHEET_ROWS: u32 = 1 << 20;
@@ -18,7 +18,7 @@ pub const SHEET_ROWS: u32 = 1 << 20;
 pub const SHEET_COLUMNS: u32 = 1 << 14;
 
 /// The cells of a row that are not empty, each with its column, in order.
-pub type Cells<'c, 'v> = &'c [(u32, Value<'v>)];
+pub type Cells<'c, 'v> = &'c [(u32, CellValue<'v>)];
 
 /// An open workbook.
 pub struct Book {
@@ -81,7 +81,7 @@ impl Book {
                 (row, bytes) = (at, 0);
             }
             let form = forms.get(style).copied().unwrap_or_default();
-            if let Some(value) = Value::of(cell.get_value(), form) {
+            if let Some(value) = CellValue::of(cell.get_value(), form) {
                 bytes += value.bytes();
                 if bytes > MAX_RECORD_BYTES {
                     let most = MAX_RECORD_BYTES >> 20;

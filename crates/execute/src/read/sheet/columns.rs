@@ -9,10 +9,10 @@ use arrow::array::{
 use arrow::datatypes::{DataType, TimeUnit};
 use chrono::{NaiveDate, NaiveTime, Timelike};
 
-use super::value::Value;
+use super::value::CellValue;
 
 /// The values of a column.
-pub(super) enum Column {
+pub(super) enum SheetColumn {
     Number(Float64Builder),
     Bool(BooleanBuilder),
     Date(Date32Builder),
@@ -23,7 +23,7 @@ pub(super) enum Column {
     Null(DataType, usize),
 }
 
-impl Column {
+impl SheetColumn {
     /// An empty column of a type.
     pub(super) fn of(data_type: &DataType) -> Self {
         match data_type {
@@ -40,23 +40,23 @@ impl Column {
     }
 
     /// Adds a value, or null. False if the value does not have the column's type.
-    pub(super) fn add(&mut self, value: Option<&Value<'_>>) -> bool {
+    pub(super) fn add(&mut self, value: Option<&CellValue<'_>>) -> bool {
         match (self, value) {
             (Self::Number(column), None) => column.append_null(),
-            (Self::Number(column), Some(Value::Number(number))) => column.append_value(*number),
+            (Self::Number(column), Some(CellValue::Number(number))) => column.append_value(*number),
             (Self::Bool(column), None) => column.append_null(),
-            (Self::Bool(column), Some(Value::Bool(truth))) => column.append_value(*truth),
+            (Self::Bool(column), Some(CellValue::Bool(truth))) => column.append_value(*truth),
             (Self::Date(column), None) => column.append_null(),
-            (Self::Date(column), Some(Value::Date(date))) => column.append_value(days(*date)),
+            (Self::Date(column), Some(CellValue::Date(date))) => column.append_value(days(*date)),
             (Self::Moment(column), None) => column.append_null(),
-            (Self::Moment(column), Some(Value::Moment(moment))) => {
+            (Self::Moment(column), Some(CellValue::Moment(moment))) => {
                 column.append_value(moment.and_utc().timestamp_micros());
             }
-            (Self::Moment(column), Some(Value::Date(date))) => {
+            (Self::Moment(column), Some(CellValue::Date(date))) => {
                 column.append_value(i64::from(days(*date)) * 86_400_000_000);
             }
             (Self::Time(column), None) => column.append_null(),
-            (Self::Time(column), Some(Value::Time(time))) => column.append_value(micros(*time)),
+            (Self::Time(column), Some(CellValue::Time(time))) => column.append_value(micros(*time)),
             (Self::Text(column), None) => column.append_null(),
             (Self::Text(column), Some(value)) => column.append_value(value.text()),
             (Self::Null(_, rows), None) => *rows += 1,
@@ -94,13 +94,15 @@ mod tests {
     #[test]
     fn values_of_another_type_are_refused() {
         let date = NaiveDate::from_ymd_opt(1969, 12, 31).unwrap();
-        let mut moments = Column::of(&DataType::Timestamp(TimeUnit::Microsecond, None));
-        assert!(moments.add(Some(&Value::Date(date))) && moments.add(None));
-        assert!(!moments.add(Some(&Value::Number(1.0))));
+        let mut moments = SheetColumn::of(&DataType::Timestamp(TimeUnit::Microsecond, None));
+        assert!(moments.add(Some(&CellValue::Date(date))) && moments.add(None));
+        assert!(!moments.add(Some(&CellValue::Number(1.0))));
         let values = moments.finish();
         assert_eq!((values.len(), values.null_count()), (2, 1));
-        let mut texts = Column::of(&DataType::Utf8View);
-        assert!(texts.add(Some(&Value::Number(1.5))) && texts.add(Some(&Value::Date(date))));
+        let mut texts = SheetColumn::of(&DataType::Utf8View);
+        assert!(
+            texts.add(Some(&CellValue::Number(1.5))) && texts.add(Some(&CellValue::Date(date)))
+        );
         assert!(texts.finish().len() == 2 && texts.finish().is_empty());
         assert_eq!(days(date), -1);
     }

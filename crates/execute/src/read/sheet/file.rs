@@ -12,13 +12,13 @@ use object_store::{ObjectMeta, ObjectStore};
 use snowmelt_types::{Code, ErrorReport};
 use tokio::sync::mpsc;
 
-use super::Place;
+use super::SheetPlace;
 use super::archive::MAX_FILE_BYTES;
 use super::book::{Book, Cells, cell_name};
-use super::columns::Column;
-use super::value::Value;
+use super::columns::SheetColumn;
+use super::value::CellValue;
 use crate::checked::sql_name;
-use crate::read::wrong::corrupt;
+use crate::read::reports::corrupt;
 use crate::scan::read_bytes;
 
 /// The most values of a batch, and the most bytes of its texts.
@@ -36,7 +36,7 @@ pub(in crate::read) struct SheetFile {
     pub(in crate::read) meta: ObjectMeta,
     /// The file's name for the user.
     pub(in crate::read) name: String,
-    pub(in crate::read) place: Place,
+    pub(in crate::read) place: SheetPlace,
     pub(in crate::read) wanted: SchemaRef,
     /// The most rows of a batch.
     pub(in crate::read) rows: usize,
@@ -67,7 +67,7 @@ impl SheetFile {
 
     fn read(&self, file: &[u8], sender: &Batches) -> DfResult<()> {
         let mut book = Book::open(file).map_err(|why| self.corrupt(&why))?;
-        let mut reading = Reading::new(self, sender);
+        let mut reading = SheetReader::new(self, sender);
         let sheet = &self.place.sheet;
         let read = book.rows(sheet, &mut |row, cells| reading.row(row, cells));
         read.map_err(|why| self.corrupt(&why))?;
@@ -85,13 +85,13 @@ impl SheetFile {
     }
 }
 
-/// A sheet that is being read.
-struct Reading<'f> {
+/// Reads the rows of a sheet.
+struct SheetReader<'f> {
     file: &'f SheetFile,
     sender: &'f Batches,
     /// The column in the sheet of each wanted column; `None` if the sheet lacks it.
     places: Vec<Option<u32>>,
-    columns: Vec<Column>,
+    columns: Vec<SheetColumn>,
     /// The most rows of a batch, and the rows of the current one.
     most: usize,
     rows: usize,
@@ -101,7 +101,7 @@ struct Reading<'f> {
     wrong: Option<DataFusionError>,
 }
 
-impl<'f> Reading<'f> {
+impl<'f> SheetReader<'f> {
     fn new(file: &'f SheetFile, sender: &'f Batches) -> Self {
         let place = &file.place;
         let fields = file.wanted.fields();
@@ -112,7 +112,7 @@ impl<'f> Reading<'f> {
             file,
             sender,
             places: places.collect(),
-            columns: fields.iter().map(|field| Column::of(field.data_type())).collect(),
+            columns: fields.iter().map(|field| SheetColumn::of(field.data_type())).collect(),
             most: file.rows.min(MAX_BATCH_VALUES / fields.len().max(1)).max(1),
             rows: 0,
             bytes: 0,
@@ -151,10 +151,11 @@ impl<'f> Reading<'f> {
         for (index, place) in self.places.iter().enumerate() {
             let at = |column: &u32| cells.binary_search_by_key(column, |(it, _)| *it).ok();
             let value = place.as_ref().and_then(at).map(|at| &cells[at].1);
-            let is_error = matches!(value, Some(Value::Error(_)));
+            let is_error = matches!(value, Some(CellValue::Error(_)));
             let value = value.filter(|_| !is_error || !self.file.place.ignores_errors);
-            self.bytes += value.map_or(0, Value::bytes);
-            let fits = !matches!(value, Some(Value::Error(_))) && self.columns[index].add(value);
+            self.bytes += value.map_or(0, CellValue::bytes);
+            let fits =
+                !matches!(value, Some(CellValue::Error(_))) && self.columns[index].add(value);
             if !fits {
                 return Err(Some(self.wrong_value(row, index, value)));
             }
@@ -175,7 +176,7 @@ impl<'f> Reading<'f> {
         if self.rows == 0 {
             return Ok(true);
         }
-        let columns = self.columns.iter_mut().map(Column::finish).collect();
+        let columns = self.columns.iter_mut().map(SheetColumn::finish).collect();
         let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
         let wanted = Arc::clone(&self.file.wanted);
         let batch = RecordBatch::try_new_with_options(wanted, columns, &options)?;
@@ -183,11 +184,16 @@ impl<'f> Reading<'f> {
         Ok(self.sender.blocking_send(Ok(batch)).is_ok())
     }
 
-    fn wrong_value(&self, row: u32, index: usize, value: Option<&Value<'_>>) -> DataFusionError {
+    fn wrong_value(
+        &self,
+        row: u32,
+        index: usize,
+        value: Option<&CellValue<'_>>,
+    ) -> DataFusionError {
         let SheetFile { name, place, wanted, .. } = self.file;
         let cell = cell_name(row, self.places[index].unwrap_or(place.first_column));
         let why = match value {
-            Some(Value::Error(error)) => format!("it has the error {error}"),
+            Some(CellValue::Error(error)) => format!("it has the error {error}"),
             _ => {
                 let field = wanted.field(index);
                 format!("column `{}` is {}", field.name(), sql_name(field.data_type()))

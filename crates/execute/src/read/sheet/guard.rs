@@ -6,7 +6,7 @@
 //! are not closed, or values that are longer than any cell's. The guard reads tags only, and is
 //! stricter than the parser: text that both could read differently is refused.
 
-use super::measure::{Around, Kind, Measure};
+use super::measure::{Around, Measure, PartKind};
 use crate::read::dialect::quotes::position;
 
 /// The most bytes of a tag, or of the text between two.
@@ -21,7 +21,7 @@ const MAX_NAME_BYTES: usize = 256;
 
 /// The place of the next byte in the XML.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Place {
+enum XmlPlace {
     #[default]
     Text,
     /// Behind `<`, before it is known what follows.
@@ -36,7 +36,7 @@ enum Place {
 /// The state of the check of a part, after its bytes so far.
 #[derive(Debug, Default)]
 pub(super) struct Guard {
-    place: Place,
+    place: XmlPlace,
     /// Bytes of the current tag or text so far.
     event: u64,
     /// The beginning of the current tag.
@@ -55,7 +55,7 @@ impl Guard {
         let mut rest = bytes;
         while let Some(first) = rest.first().copied() {
             let taken = match self.place {
-                Place::Text => match position(rest, b'<') {
+                XmlPlace::Text => match position(rest, b'<') {
                     Some(found) => {
                         self.add(found as u64)?;
                         self.begin();
@@ -79,14 +79,14 @@ impl Guard {
 
     /// Ends the part. Returns the bytes that a parser may keep of it.
     pub(super) fn end(&self) -> Result<u64, String> {
-        if self.place != Place::Text || !self.open.is_empty() {
+        if self.place != XmlPlace::Text || !self.open.is_empty() {
             return Err("a part of it ends within an element".to_owned());
         }
         Ok(self.measure.kept())
     }
 
     /// Returns the kind of the part, once its root has begun.
-    pub(super) fn kind(&self) -> Option<Kind> {
+    pub(super) fn kind(&self) -> Option<PartKind> {
         self.measure.kind()
     }
 
@@ -99,36 +99,38 @@ impl Guard {
     }
 
     fn begin(&mut self) {
-        (self.place, self.event) = (Place::Open, 1);
+        (self.place, self.event) = (XmlPlace::Open, 1);
         self.head.clear();
     }
 
     fn next(&mut self, byte: u8) -> Result<(), String> {
         self.add(1)?;
-        if matches!(self.place, Place::Open | Place::Tag(_)) && self.head.len() < MAX_HEAD_BYTES {
+        if matches!(self.place, XmlPlace::Open | XmlPlace::Tag(_))
+            && self.head.len() < MAX_HEAD_BYTES
+        {
             self.head.push(byte);
         }
         match self.place {
-            Place::Text => (),
-            Place::Open => return self.opened(),
-            Place::Tag(None) if byte == b'>' => self.tag()?,
-            Place::Tag(None) if matches!(byte, b'"' | b'\'') => {
+            XmlPlace::Text => (),
+            XmlPlace::Open => return self.opened(),
+            XmlPlace::Tag(None) if byte == b'>' => self.tag()?,
+            XmlPlace::Tag(None) if matches!(byte, b'"' | b'\'') => {
                 // Parsers differ in whether they look for marks in the tag of an end.
                 if self.head.first() == Some(&b'/') {
                     return Err(malformed());
                 }
-                self.place = Place::Tag(Some(byte));
+                self.place = XmlPlace::Tag(Some(byte));
             }
-            Place::Tag(None) if byte == b'<' => return Err(malformed()),
-            Place::Tag(Some(mark)) if byte == mark => self.place = Place::Tag(None),
-            Place::Tag(_) => (),
+            XmlPlace::Tag(None) if byte == b'<' => return Err(malformed()),
+            XmlPlace::Tag(Some(mark)) if byte == mark => self.place = XmlPlace::Tag(None),
+            XmlPlace::Tag(_) => (),
             // Parsers differ in whether this ends it.
-            Place::Comment | Place::Instruction if byte == b'>' && self.last[0] == 0 => {
+            XmlPlace::Comment | XmlPlace::Instruction if byte == b'>' && self.last[0] == 0 => {
                 return Err(malformed());
             }
-            Place::Comment => self.until(*b"--", byte),
-            Place::Data => self.until(*b"]]", byte),
-            Place::Instruction => self.until([self.last[0], b'?'], byte),
+            XmlPlace::Comment => self.until(*b"--", byte),
+            XmlPlace::Data => self.until(*b"]]", byte),
+            XmlPlace::Instruction => self.until([self.last[0], b'?'], byte),
         }
         self.last = [self.last[1], byte];
         Ok(())
@@ -137,7 +139,7 @@ impl Guard {
     /// Ends a comment and the like behind these two bytes and `>`.
     fn until(&mut self, end: [u8; 2], byte: u8) {
         if byte == b'>' && self.last == end {
-            (self.place, self.event) = (Place::Text, 0);
+            (self.place, self.event) = (XmlPlace::Text, 0);
         }
     }
 
@@ -146,9 +148,9 @@ impl Guard {
         // Behind a comment in the value of a number the parser does not go on.
         let refused = || Err("it declares entities, or a value has a comment".to_owned());
         match self.head.as_slice() {
-            b"?" => self.place = Place::Instruction,
-            b"!--" if self.innermost() != b"v" => self.place = Place::Comment,
-            b"![CDATA[" if self.innermost() != b"v" => self.place = Place::Data,
+            b"?" => self.place = XmlPlace::Instruction,
+            b"!--" if self.innermost() != b"v" => self.place = XmlPlace::Comment,
+            b"![CDATA[" if self.innermost() != b"v" => self.place = XmlPlace::Data,
             head if head.starts_with(b"!") => {
                 let known = b"!--".starts_with(head) || b"![CDATA[".starts_with(head);
                 if !known || head.len() == 8 || head == b"!--" {
@@ -156,14 +158,14 @@ impl Guard {
                 }
             }
             b">" => return Err(malformed()),
-            _ => self.place = Place::Tag(None),
+            _ => self.place = XmlPlace::Tag(None),
         }
         Ok(())
     }
 
     /// Handles a tag that is complete.
     fn tag(&mut self) -> Result<(), String> {
-        (self.place, self.event) = (Place::Text, 0);
+        (self.place, self.event) = (XmlPlace::Text, 0);
         let head = std::mem::take(&mut self.head);
         let is_empty = self.last[1] == b'/';
         let text = head.strip_suffix(b">").unwrap_or(&head);

@@ -23,7 +23,7 @@ const SHEET_BYTES: u64 = 10 << 10;
 
 /// The kind of a part, by its root element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum PartKind {
     Sheet,
     /// The table of shared texts.
     Texts,
@@ -34,7 +34,7 @@ pub(super) enum Kind {
     Unneeded,
 }
 
-impl Kind {
+impl PartKind {
     fn of(root: &[u8]) -> Self {
         match root {
             b"worksheet" => Self::Sheet,
@@ -73,7 +73,7 @@ impl Around<'_> {
 /// The sums over a part so far, from which the bytes follow that the parser may keep.
 #[derive(Debug, Default)]
 pub(super) struct Measure {
-    kind: Option<Kind>,
+    kind: Option<PartKind>,
     bytes: u64,
     /// Bytes since the last value or style began, and the most of them.
     since: u64,
@@ -86,7 +86,7 @@ pub(super) struct Measure {
 }
 
 impl Measure {
-    pub(super) fn kind(&self) -> Option<Kind> {
+    pub(super) fn kind(&self) -> Option<PartKind> {
         self.kind
     }
 
@@ -113,8 +113,8 @@ impl Measure {
     ) -> Result<(), String> {
         let kind = match (around.depth, self.kind) {
             (0, Some(_)) => return Err("a part of it has two roots".to_owned()),
-            (0, None) => *self.kind.insert(Kind::of(name)),
-            (_, kind) => kind.unwrap_or(Kind::Unneeded),
+            (0, None) => *self.kind.insert(PartKind::of(name)),
+            (_, kind) => kind.unwrap_or(PartKind::Unneeded),
         };
         let begins = begins_value(name, around);
         let is_misplaced = match name {
@@ -122,14 +122,14 @@ impl Measure {
             b"sheet" | b"definedName" | b"Relationship" => kind.has_values(),
             _ => false,
         };
-        if is_misplaced && kind != Kind::Unneeded {
+        if is_misplaced && kind != PartKind::Unneeded {
             return Err("an element of it stands where no workbook has it".to_owned());
         }
         match name {
             b"sst" if is_cut || said(tag) > MAX_TEXTS => {
                 return Err("it says that it has more texts than it can have".to_owned());
             }
-            b"Relationship" if is_cut && kind != Kind::Unneeded => {
+            b"Relationship" if is_cut && kind != PartKind::Unneeded => {
                 return Err("a part of it has a path that is too long".to_owned());
             }
             b"si" => self.texts += 1,
@@ -154,9 +154,9 @@ impl Measure {
     /// The bytes that a parser may keep of the part.
     pub(super) fn kept(&self) -> u64 {
         let bytes = match self.kind {
-            Some(Kind::Sheet) => 0,
-            Some(Kind::Texts) if self.texts == 0 => 0,
-            Some(Kind::Texts) => self.bytes,
+            Some(PartKind::Sheet) => 0,
+            Some(PartKind::Texts) if self.texts == 0 => 0,
+            Some(PartKind::Texts) => self.bytes,
             // Names are kept twice.
             _ => self.bytes.saturating_mul(2),
         };

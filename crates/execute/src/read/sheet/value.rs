@@ -10,7 +10,7 @@ const END_OF_DATES: f64 = 2_958_466.0;
 
 /// The value of a cell.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value<'v> {
+pub enum CellValue<'v> {
     /// A number, also a whole one.
     Number(f64),
     /// A logical value.
@@ -67,7 +67,7 @@ impl Form {
     }
 }
 
-impl<'v> Value<'v> {
+impl<'v> CellValue<'v> {
     /// The value of a cell, unless it is empty.
     pub(super) fn of(cell: &DataRef<'v>, form: Form) -> Option<Self> {
         let text = |text: &str| (!text.is_empty()).then(|| Self::Text(text.to_owned().into()));
@@ -120,15 +120,15 @@ impl<'v> Value<'v> {
     }
 }
 
-fn iso<'v>(text: &str) -> Option<Value<'v>> {
+fn iso<'v>(text: &str) -> Option<CellValue<'v>> {
     let plain = text.strip_suffix('Z').unwrap_or(text);
     if let Ok(date) = plain.parse() {
-        return Some(Value::Date(date));
+        return Some(CellValue::Date(date));
     }
     if let Ok(moment) = plain.parse() {
-        return Some(Value::Moment(moment));
+        return Some(CellValue::Moment(moment));
     }
-    plain.parse().ok().map(Value::Time)
+    plain.parse().ok().map(CellValue::Time)
 }
 
 #[cfg(test)]
@@ -155,7 +155,7 @@ mod tests {
     fn numbers_outside_of_dates_stay_numbers() {
         let of = |number, form| {
             let kind = ExcelDateTimeType::DateTime;
-            Value::of_date(&ExcelDateTime::new(number, kind, false), form).text().into_owned()
+            CellValue::of_date(&ExcelDateTime::new(number, kind, false), form).text().into_owned()
         };
         assert_eq!(of(45943.0, Form::Date), "2025-10-13");
         assert_eq!(of(45943.0, Form::Moment), "2025-10-13 00:00:00");

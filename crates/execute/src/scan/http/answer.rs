@@ -12,7 +12,7 @@ use reqwest::{Response, StatusCode};
 use tokio::time::{Instant, timeout_at};
 
 use super::request::fault;
-use super::version::{Version, length};
+use super::version::{FileVersion, length};
 use crate::error::fault::http::HttpFault;
 
 /// The most bytes of all files of a server that sends no ranges: they are kept in memory.
@@ -25,9 +25,9 @@ const MIN_BYTES_PER_SECOND: u64 = 64 << 10;
 
 /// The bytes of files that are kept in memory.
 #[derive(Debug, Default)]
-pub(super) struct Kept(AtomicU64);
+pub(super) struct CachedBytes(AtomicU64);
 
-impl Kept {
+impl CachedBytes {
     /// Adds bytes, unless they would be more than [`MAX_WHOLE_BYTES`].
     fn add(&self, bytes: u64) -> bool {
         let sum = |kept: u64| kept.checked_add(bytes).filter(|sum| *sum <= MAX_WHOLE_BYTES);
@@ -35,14 +35,14 @@ impl Kept {
     }
 }
 
-/// The part of [`Kept`] that a file takes, until it is dropped.
+/// The part of [`CachedBytes`] that a file takes, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Room<'k> {
-    kept: &'k Kept,
+pub(super) struct CacheShare<'k> {
+    kept: &'k CachedBytes,
     bytes: u64,
 }
 
-impl<'k> Room<'k> {
+impl<'k> CacheShare<'k> {
     fn add(&mut self, bytes: u64) -> bool {
         let has_room = self.kept.add(bytes);
         self.bytes += if has_room { bytes } else { 0 };
@@ -55,7 +55,7 @@ impl<'k> Room<'k> {
     }
 }
 
-impl Drop for Room<'_> {
+impl Drop for CacheShare<'_> {
     fn drop(&mut self) {
         self.kept.0.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -66,14 +66,14 @@ impl Drop for Room<'_> {
 pub(super) async fn read(
     answer: Response,
     range: &Range<u64>,
-    expected: Option<&Version>,
+    expected: Option<&FileVersion>,
     path: &str,
-) -> Result<(Bytes, Version), HttpFault> {
+) -> Result<(Bytes, FileVersion), HttpFault> {
     check_status(answer.status())?;
     check_encoding(answer.headers(), path)?;
     let (sent, size) = content_range(answer.headers())
         .ok_or_else(|| wrong("it does not say which range of the file it sends"))?;
-    let version = Version::of(answer.headers(), size);
+    let version = FileVersion::of(answer.headers(), size);
     if expected.is_some_and(|expected| !expected.may_be(&version)) {
         return Err(HttpFault::Changed);
     }
@@ -98,23 +98,23 @@ pub(super) async fn read(
 /// Reads an answer that is a whole file, if there is room for it.
 pub(super) async fn read_whole(
     answer: Response,
-    expected: Option<&Version>,
+    expected: Option<&FileVersion>,
     path: &str,
-    kept: &Kept,
-) -> Result<(Bytes, Version), HttpFault> {
+    kept: &CachedBytes,
+) -> Result<(Bytes, FileVersion), HttpFault> {
     check_encoding(answer.headers(), path)?;
     let said = length(answer.headers());
     if said.is_some_and(|bytes| bytes > MAX_WHOLE_BYTES) {
         return Err(too_large());
     }
     let headers = answer.headers().clone();
-    let mut room = Room { kept, bytes: 0 };
+    let mut room = CacheShare { kept, bytes: 0 };
     let bytes = body(chunks(answer), BODY_TIMEOUT, |bytes| room.add(bytes)).await?;
     let bytes = bytes.ok_or_else(too_large)?;
     if said.is_some_and(|said| said != bytes.len() as u64) {
         return Err(cut());
     }
-    let version = Version::of(&headers, bytes.len() as u64);
+    let version = FileVersion::of(&headers, bytes.len() as u64);
     match expected.is_some_and(|expected| !expected.may_be(&version)) {
         true => Err(HttpFault::Changed),
         false => {
@@ -246,11 +246,11 @@ mod tests {
 
     #[test]
     fn room_is_given_back_unless_the_file_stays() {
-        let kept = Kept::default();
-        let mut room = Room { kept: &kept, bytes: 0 };
+        let kept = CachedBytes::default();
+        let mut room = CacheShare { kept: &kept, bytes: 0 };
         assert!(room.add(MAX_WHOLE_BYTES) && !room.add(1) && !kept.add(u64::MAX));
         drop(room);
-        let mut room = Room { kept: &kept, bytes: 0 };
+        let mut room = CacheShare { kept: &kept, bytes: 0 };
         assert!(room.add(MAX_WHOLE_BYTES));
         room.stay();
         assert!(!kept.add(1));

@@ -21,12 +21,12 @@ const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A client of the listed servers.
 #[derive(Clone, Debug)]
-pub(super) struct Requests {
+pub(super) struct SourceClient {
     client: Client,
     sources: Arc<[HttpSource]>,
 }
 
-impl Requests {
+impl SourceClient {
     /// Creates the client. Sends no request.
     pub(super) fn new(sources: &[HttpSource]) -> Result<Self, HttpFault> {
         let client = Client::builder()

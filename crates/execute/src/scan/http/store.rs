@@ -22,9 +22,9 @@ use snowmelt_wire::HttpSource;
 use tokio::sync::Mutex;
 use url::Url;
 
-use super::answer::{self, Kept, check_encoding, check_status};
-use super::request::Requests;
-use super::version::{Version, length, url_path};
+use super::answer::{self, CachedBytes, check_encoding, check_status};
+use super::request::SourceClient;
+use super::version::{FileVersion, length, url_path};
 use crate::error::fault::http::HttpFault;
 
 /// How often a request is repeated whose answer was not whole, and the first pause before.
@@ -41,29 +41,29 @@ pub(crate) struct HttpStore(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     origin: Url,
-    requests: Requests,
+    requests: SourceClient,
     /// The files of a server that sends no ranges. A file is locked while it is read, so that it is
     /// asked for once; other files are not locked meanwhile.
-    whole: std::sync::Mutex<HashMap<Path, Slot>>,
+    whole: std::sync::Mutex<HashMap<Path, WholeFileSlot>>,
     /// The number of bytes that files of this server keep in memory.
-    kept: Kept,
+    kept: CachedBytes,
 }
 
-type Slot = Arc<Mutex<Option<Whole>>>;
+type WholeFileSlot = Arc<Mutex<Option<WholeFile>>>;
 
 /// A file of a server that sends no ranges.
 #[derive(Debug)]
-struct Whole {
+struct WholeFile {
     bytes: Bytes,
-    version: Version,
+    version: FileVersion,
 }
 
-impl Whole {
+impl WholeFile {
     fn part(
         &self,
         range: &Range<u64>,
-        expected: Option<&Version>,
-    ) -> Result<(Bytes, Version), HttpFault> {
+        expected: Option<&FileVersion>,
+    ) -> Result<(Bytes, FileVersion), HttpFault> {
         if expected.is_some_and(|expected| !expected.may_be(&self.version)) {
             return Err(HttpFault::Changed);
         }
@@ -79,7 +79,7 @@ impl HttpStore {
         let fault = |fault: HttpFault| fault.of_file(origin);
         let url =
             Url::parse(origin).map_err(|error| fault(HttpFault::Answer(error.to_string())))?;
-        let requests = Requests::new(sources).map_err(fault)?;
+        let requests = SourceClient::new(sources).map_err(fault)?;
         let (whole, kept) = Default::default();
         Ok(Self(Arc::new(Inner { origin: url, requests, whole, kept })))
     }
@@ -107,7 +107,7 @@ impl HttpStore {
     }
 
     /// The size and the version of a file.
-    async fn version(&self, path: &Path) -> Result<Version, HttpFault> {
+    async fn version(&self, path: &Path) -> Result<FileVersion, HttpFault> {
         let url = self.url(path);
         let answer = self.0.requests.send(Method::HEAD, &url, &[]).await?;
         // Not all servers answer HEAD, or say a length there.
@@ -115,7 +115,7 @@ impl HttpStore {
             check_encoding(answer.headers(), path.as_ref())?;
             // Some servers say a length of 0 where they do not know it.
             if let Some(size) = length(answer.headers()).filter(|size| *size > 0) {
-                return Ok(Version::of(answer.headers(), size));
+                return Ok(FileVersion::of(answer.headers(), size));
             }
         } else if !matches!(answer.status().as_u16(), 400 | 403 | 405 | 501) {
             check_status(answer.status())?;
@@ -130,7 +130,7 @@ impl HttpStore {
     }
 
     /// The place of a file of a server that sends no ranges.
-    fn slot(&self, path: &Path) -> Option<Slot> {
+    fn slot(&self, path: &Path) -> Option<WholeFileSlot> {
         let whole = self.0.whole.lock().unwrap_or_else(PoisonError::into_inner);
         whole.get(path).cloned()
     }
@@ -142,8 +142,8 @@ impl HttpStore {
         path: &Path,
         answer: Response,
         range: &Range<u64>,
-        expected: Option<&Version>,
-    ) -> Result<(Bytes, Version), HttpFault> {
+        expected: Option<&FileVersion>,
+    ) -> Result<(Bytes, FileVersion), HttpFault> {
         if answer.status() != StatusCode::OK {
             return answer::read(answer, range, expected, path.as_ref()).await;
         }
@@ -157,7 +157,7 @@ impl HttpStore {
         }
         let read = answer::read_whole(answer, expected, path.as_ref(), &self.0.kept);
         let (bytes, version) = read.await?;
-        slot.insert(Whole { bytes, version }).part(range, expected)
+        slot.insert(WholeFile { bytes, version }).part(range, expected)
     }
 
     /// The bytes of a range that is not longer than a step.
@@ -165,8 +165,8 @@ impl HttpStore {
         &self,
         path: &Path,
         range: &Range<u64>,
-        expected: Option<&Version>,
-    ) -> Result<(Bytes, Version), HttpFault> {
+        expected: Option<&FileVersion>,
+    ) -> Result<(Bytes, FileVersion), HttpFault> {
         if let Some(slot) = self.slot(path)
             && let Some(file) = slot.lock().await.as_ref()
         {
@@ -174,7 +174,7 @@ impl HttpStore {
         }
         let last = range.end.saturating_sub(1);
         let mut headers = vec![(RANGE, format!("bytes={}-{last}", range.start))];
-        let condition: Option<(HeaderName, &str)> = expected.and_then(Version::condition);
+        let condition: Option<(HeaderName, &str)> = expected.and_then(FileVersion::condition);
         headers.extend(condition.map(|(name, value)| (name, value.to_owned())));
         let answer = self.0.requests.send(Method::GET, &self.url(path), &headers).await?;
         self.answered(path, answer, range, expected).await
@@ -185,7 +185,7 @@ impl HttpStore {
         self,
         path: Path,
         range: Range<u64>,
-        expected: Version,
+        expected: FileVersion,
     ) -> BoxStream<'static, Result<Bytes>> {
         let steps = stream::try_unfold(range.start, move |start| {
             let store = self.clone();
@@ -205,11 +205,9 @@ impl HttpStore {
         steps.boxed()
     }
 
-    fn meta(&self, path: &Path, version: &Version) -> ObjectMeta {
-        let parsed = version
-            .modified
-            .as_deref()
-            .and_then(|modified| DateTime::parse_from_rfc2822(modified).ok());
+    fn meta(&self, path: &Path, version: &FileVersion) -> ObjectMeta {
+        let parsed =
+            version.modified.as_deref().and_then(|modified| DateTime::parse_from_rfc2822(modified).ok());
         // Footers are kept for a tag only: a file may be written twice in a second.
         let text = version.text();
         let has_tag = version.tag.is_some();
@@ -233,7 +231,7 @@ impl fmt::Display for HttpStore {
 #[async_trait]
 impl ObjectStore for HttpStore {
     async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
-        let mut expected = options.if_match.as_deref().and_then(Version::parsed);
+        let mut expected = options.if_match.as_deref().and_then(FileVersion::parsed);
         if options.head
             || expected.is_none() && !matches!(options.range, Some(GetRange::Bounded(_)))
         {

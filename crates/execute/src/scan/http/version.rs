@@ -13,13 +13,13 @@ const MAX_BYTES: usize = 1024;
 
 /// The version of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Version {
+pub(super) struct FileVersion {
     pub(super) size: u64,
     pub(super) tag: Option<String>,
     pub(super) modified: Option<String>,
 }
 
-impl Version {
+impl FileVersion {
     /// Reads the version of a file of `size` bytes from the headers of an answer.
     pub(super) fn of(headers: &HeaderMap, size: u64) -> Self {
         let of = |name: HeaderName| {
@@ -84,24 +84,24 @@ mod tests {
     fn a_version_is_sent_as_a_text() {
         let some = |text: &str| Some(text.to_owned());
         for version in [
-            Version {
+            FileVersion {
                 size: 7,
                 tag: some("\"a\""),
                 modified: some("Wed, 21 Oct 2015 07:28:00 GMT"),
             },
-            Version { size: 0, tag: None, modified: some("x") },
-            Version { size: 1, ..Version::default() },
+            FileVersion { size: 0, tag: None, modified: some("x") },
+            FileVersion { size: 1, ..FileVersion::default() },
         ] {
-            assert_eq!(Version::parsed(&version.text()), Some(version));
+            assert_eq!(FileVersion::parsed(&version.text()), Some(version));
         }
-        assert_eq!(Version::parsed("x"), None);
+        assert_eq!(FileVersion::parsed("x"), None);
     }
 
     #[test]
     fn versions_differ_in_what_both_say() {
         let some = |text: &str| Some(text.to_owned());
-        let version = Version { size: 7, tag: some("\"a\""), modified: some("x") };
-        let other = |tag: Option<&str>, modified: Option<&str>, size| Version {
+        let version = FileVersion { size: 7, tag: some("\"a\""), modified: some("x") };
+        let other = |tag: Option<&str>, modified: Option<&str>, size| FileVersion {
             size,
             tag: tag.map(str::to_owned),
             modified: modified.map(str::to_owned),

@@ -13,7 +13,7 @@ use object_store::ObjectMeta;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::error::Category;
 use snowmelt_execute::read::{
-    Dialect, Frame, Framer, MAX_COLUMNS, newlines, without_mark, wrong_line, wrong_object,
+    Dialect, Framer, MAX_COLUMNS, ObjectLayout, newlines, without_mark, wrong_line, wrong_object,
 };
 use snowmelt_files::{Compression, Format};
 
@@ -239,14 +239,14 @@ pub(super) async fn of_file(
 }
 
 /// How the objects of a file stand in it; `None` if each is a line. Its first object tells.
-fn frame_of(sample: &Sample) -> Option<Frame> {
+fn frame_of(sample: &Sample) -> Option<ObjectLayout> {
     let text = without_mark(&sample.text).trim_ascii_start();
     let line = text.split_inclusive(|byte| *byte == b'\n').next()?;
     match line[0] {
-        b'[' => Some(Frame::List),
+        b'[' => Some(ObjectLayout::List),
         b'{' if line.len() < text.len() => {
             let read = serde_json::from_slice::<IgnoredAny>(line);
-            read.is_err_and(|error| error.is_eof()).then_some(Frame::Objects)
+            read.is_err_and(|error| error.is_eof()).then_some(ObjectLayout::Objects)
         }
         _ => None,
     }
@@ -254,7 +254,7 @@ fn frame_of(sample: &Sample) -> Option<Frame> {
 
 /// The whole objects of a sample, each in a line. An error is the number of an object and why it
 /// cannot be read.
-fn objects(sample: &Sample, frame: Option<Frame>) -> Result<Cow<'_, [u8]>, (u64, String)> {
+fn objects(sample: &Sample, frame: Option<ObjectLayout>) -> Result<Cow<'_, [u8]>, (u64, String)> {
     let Some(frame) = frame else { return Ok(Cow::Borrowed(lines(sample))) };
     let mut framer = Framer::new(frame);
     let mut text = Vec::new();

@@ -10,7 +10,7 @@ use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use bytes::Bytes;
 use object_store::ObjectMeta;
 use snowmelt_execute::read::{
-    Book, Cells, Dialect, MAX_FILE_BYTES, Place, SHEET_ROWS, Value, cell_name, corrupt,
+    Book, CellValue, Cells, Dialect, MAX_FILE_BYTES, SHEET_ROWS, SheetPlace, cell_name, corrupt,
 };
 use snowmelt_execute::scan::read_bytes;
 use snowmelt_files::Format;
@@ -117,7 +117,7 @@ fn sheet_of(book: &Book, options: &SheetOptions, name: &str) -> Result<String> {
 
 /// A table of a sheet.
 struct Table {
-    place: Place,
+    place: SheetPlace,
     /// The kinds of values of each column.
     kinds: Vec<u8>,
     has_header: bool,
@@ -125,7 +125,7 @@ struct Table {
 
 impl Default for Table {
     fn default() -> Self {
-        let place = Place {
+        let place = SheetPlace {
             sheet: String::new(),
             first_row: 0,
             last_row: 0,
@@ -205,14 +205,14 @@ impl Detector<'_> {
             let found = first.binary_search_by_key(&column, |(column, _)| *column).ok();
             found.map(|index| &first[index].1)
         };
-        let is_text = |column: u32| matches!(at(column), None | Some(Value::Text(_)));
+        let is_text = |column: u32| matches!(at(column), None | Some(CellValue::Text(_)));
         let columns = || (0..width).map(|column| first_column + column);
         let any = columns().any(|column| at(column).is_some());
         let has_header = self.options.header.unwrap_or_else(|| any && columns().all(is_text));
         let own = |column: u32| at(column).filter(|_| has_header).map(|at| at.text().into_owned());
         let name = |column| own(column).unwrap_or_else(|| cell_name(area.rows.0, column));
         let first_row = area.rows.0 + u32::from(has_header);
-        let place = Place {
+        let place = SheetPlace {
             sheet: String::new(),
             first_row,
             last_row: area.rows.1,
@@ -235,19 +235,19 @@ impl Detector<'_> {
 fn beginning(row: u32, cells: Cells<'_, '_>) -> Area {
     let first = cells.first().map_or(0, |(column, _)| *column);
     let follows =
-        |(index, (column, _)): &(usize, &(u32, Value<'_>))| *column == first + *index as u32;
+        |(index, (column, _)): &(usize, &(u32, CellValue<'_>))| *column == first + *index as u32;
     let count = cells.iter().enumerate().take_while(follows).count().max(1);
     Area { rows: (row, SHEET_ROWS - 1), columns: (first, first + count as u32 - 1) }
 }
 
-fn kind(value: &Value<'_>) -> u8 {
+fn kind(value: &CellValue<'_>) -> u8 {
     match value {
-        Value::Number(_) => NUMBER,
-        Value::Bool(_) => BOOL,
-        Value::Date(_) => DATE,
-        Value::Moment(_) => MOMENT,
-        Value::Time(_) => TIME,
-        Value::Text(_) => TEXT,
-        Value::Error(_) => 0,
+        CellValue::Number(_) => NUMBER,
+        CellValue::Bool(_) => BOOL,
+        CellValue::Date(_) => DATE,
+        CellValue::Moment(_) => MOMENT,
+        CellValue::Time(_) => TIME,
+        CellValue::Text(_) => TEXT,
+        CellValue::Error(_) => 0,
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::Partitioning;
 use snowmelt_api::{LargestPartition, StageProfile};
-use snowmelt_execute::exchange::{Reach, output_split};
+use snowmelt_execute::exchange::{ExchangeReach, output_split};
 use snowmelt_execute::tree::{count, visit_scans};
 use snowmelt_plan::stages::Stage;
 use snowmelt_plan::tables::left_out as left_out_of;
@@ -67,8 +67,8 @@ fn medium(stages: &[Stage], index: usize, records: &Records) -> String {
     // A lane names its host if the query has several.
     let hosts = |stage| tasks_of(stage, records).map(|task| task.result.worker.host.as_deref());
     let stored = match hosts(index).flatten().next() {
-        Some(_) => Reach::Hosts,
-        None => Reach::OneHost,
+        Some(_) => ExchangeReach::Hosts,
+        None => ExchangeReach::OneHost,
     };
     match (stages[index].exchange(), records.not_streamed.get(&index)) {
         (None, _) => "driver".to_owned(),
@@ -77,7 +77,8 @@ fn medium(stages: &[Stage], index: usize, records: &Records) -> String {
             let reads = |stage: &Stage| stage.reads.contains(&(index as u32));
             let reader = stages.iter().position(reads).unwrap_or(index);
             let streamed: BTreeSet<_> = hosts(index).chain(hosts(reader)).collect();
-            let streamed = if streamed.len() > 1 { Reach::Hosts } else { Reach::OneHost };
+            let streamed =
+                if streamed.len() > 1 { ExchangeReach::Hosts } else { ExchangeReach::OneHost };
             exchange.text(stored, streamed)
         }
     }

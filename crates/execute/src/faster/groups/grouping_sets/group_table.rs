@@ -19,14 +19,14 @@ use super::lattice::{GroupingSet, Lattice};
 use crate::faster::groups::function_input::{FunctionInput, aggregation};
 
 /// The expressions that are evaluated for each row.
-pub(super) struct Rows {
+pub(super) struct RowExpressions {
     keys: Vec<Arc<dyn PhysicalExpr>>,
     functions: Vec<FunctionInput>,
     /// The sets to which rows are added.
     sets: Vec<usize>,
 }
 
-impl Rows {
+impl RowExpressions {
     pub(super) fn new(original: &Arc<dyn ExecutionPlan>, lattice: &Lattice) -> Result<Self> {
         let of = aggregation(original)?;
         let keys = of.group_expr().input_exprs();
@@ -34,7 +34,7 @@ impl Rows {
     }
 
     /// Adds the rows of a batch to the sets that are not derived from others.
-    pub(super) fn add_to(&self, groups: &mut Groups, batch: &RecordBatch) -> Result<()> {
+    pub(super) fn add_to(&self, groups: &mut SetGroups, batch: &RecordBatch) -> Result<()> {
         let keys = evaluate_expressions_to_arrays(&self.keys, batch)?;
         let values = self.functions.iter().map(|function| function.evaluate(batch));
         let values = values.collect::<Result<Vec<_>>>()?;
@@ -50,18 +50,18 @@ impl Rows {
 }
 
 /// The tables of all sets, and the groups that are emitted.
-pub(super) struct Groups {
+pub(super) struct SetGroups {
     lattice: Arc<Lattice>,
     tables: Vec<GroupTable>,
     /// The number of columns of the whole key.
     width: usize,
     schema: SchemaRef,
     batch_size: usize,
-    output: Output,
+    output: GroupOutput,
 }
 
 /// The part of the groups that is emitted next.
-enum Output {
+enum GroupOutput {
     /// Rows are added.
     None,
     /// The groups of the set at this place, which are in its table.
@@ -70,7 +70,7 @@ enum Output {
     Rest { set: usize, groups: Emitted, emitted: usize },
 }
 
-impl Groups {
+impl SetGroups {
     pub(super) fn new(
         original: &Arc<dyn ExecutionPlan>,
         lattice: Arc<Lattice>,
@@ -86,7 +86,7 @@ impl Groups {
             width: key.fields().len() - 1,
             schema: original.schema(),
             batch_size,
-            output: Output::None,
+            output: GroupOutput::None,
         })
     }
 
@@ -95,13 +95,13 @@ impl Groups {
     }
 
     pub(super) fn is_emitting(&self) -> bool {
-        !matches!(self.output, Output::None)
+        !matches!(self.output, GroupOutput::None)
     }
 
     /// The memory of all tables and of what is emitted, in bytes.
     pub(super) fn size(&self) -> usize {
         let emitted = match &self.output {
-            Output::Rest { groups, .. } => groups.size(),
+            GroupOutput::Rest { groups, .. } => groups.size(),
             _ => 0,
         };
         emitted + self.tables.iter().map(GroupTable::size).sum::<usize>()
@@ -109,28 +109,28 @@ impl Groups {
 
     /// Begins to emit the groups of all tables.
     pub(super) fn begin_output(&mut self) {
-        self.output = Output::Table(0);
+        self.output = GroupOutput::Table(0);
     }
 
     /// Returns the next states, which are merged into the set that is derived from theirs. `None` if
     /// all are emitted.
     pub(super) fn next_states(&mut self) -> Result<Option<RecordBatch>> {
         loop {
-            match std::mem::replace(&mut self.output, Output::None) {
-                Output::None => return Ok(None),
-                Output::Table(set) if set == self.tables.len() => return Ok(None),
-                Output::Table(set) => {
+            match std::mem::replace(&mut self.output, GroupOutput::None) {
+                GroupOutput::None => return Ok(None),
+                GroupOutput::Table(set) if set == self.tables.len() => return Ok(None),
+                GroupOutput::Table(set) => {
                     let groups = self.tables[set].take()?;
-                    self.output = Output::Rest { set, groups, emitted: 0 };
+                    self.output = GroupOutput::Rest { set, groups, emitted: 0 };
                 }
-                Output::Rest { set, groups, emitted } if emitted == groups.count => {
+                GroupOutput::Rest { set, groups, emitted } if emitted == groups.count => {
                     drop(groups);
-                    self.output = Output::Table(set + 1);
+                    self.output = GroupOutput::Table(set + 1);
                 }
-                Output::Rest { set, groups, emitted } => {
+                GroupOutput::Rest { set, groups, emitted } => {
                     let count = self.batch_size.min(groups.count - emitted);
                     let states = self.states(set, &groups.slice(emitted, count))?;
-                    self.output = Output::Rest { set, groups, emitted: emitted + count };
+                    self.output = GroupOutput::Rest { set, groups, emitted: emitted + count };
                     return Ok(Some(states));
                 }
             }

@@ -27,11 +27,11 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, InputOrderMode, SendableRecordBatchStream};
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::by_hash::{ByHash, Started};
-use super::clustered::has_small_state;
+use super::by_hash::{ByHash, StartedAggregates};
+use super::group_runs::has_small_state;
 use crate::faster::Batches;
 use crate::faster::in_place::{InPlace, Way};
-use group_table::{Groups, Rows};
+use group_table::{RowExpressions, SetGroups};
 use lattice::Lattice;
 
 /// A partial aggregation that derives grouping sets from each other; `None` for other nodes, and
@@ -67,7 +67,7 @@ fn is_merged_cheaply(function: &Arc<AggregateFunctionExpr>) -> bool {
 struct Derived {
     lattice: Arc<Lattice>,
     metrics: ExecutionPlanMetricsSet,
-    hashed: Arc<Started>,
+    hashed: Arc<StartedAggregates>,
 }
 
 impl Way for Derived {
@@ -84,8 +84,8 @@ impl Way for Derived {
         let consumer = MemoryConsumer::new(format!("GroupedSets[{partition}]"));
         let reservation = consumer.with_can_spill(true).register(context.memory_pool());
         let batch_size = context.session_config().batch_size();
-        let rows = Rows::new(original, &self.lattice)?;
-        let groups = Groups::new(original, Arc::clone(&self.lattice), batch_size)?;
+        let rows = RowExpressions::new(original, &self.lattice)?;
+        let groups = SetGroups::new(original, Arc::clone(&self.lattice), batch_size)?;
         let by_hash = ByHash::new(original, context, &self.hashed);
         let chosen = async move {
             let first = loop {
@@ -123,8 +123,8 @@ impl Way for Derived {
 /// The aggregation of one partition.
 struct Aggregation {
     input: Batches,
-    rows: Rows,
-    groups: Groups,
+    rows: RowExpressions,
+    groups: SetGroups,
     reservation: MemoryReservation,
     metrics: BaselineMetrics,
 }

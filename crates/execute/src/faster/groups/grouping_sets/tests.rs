@@ -113,8 +113,8 @@ async fn tables_that_were_emitted_take_no_memory() {
     let found = aggregation(&plan).unwrap();
     let lattice = Lattice::of(found.downcast_ref::<AggregateExec>().unwrap().group_expr()).unwrap();
     let lattice = Arc::new(lattice);
-    let rows = Rows::new(&found, &lattice).unwrap();
-    let mut groups = Groups::new(&found, lattice, 256).unwrap();
+    let rows = RowExpressions::new(&found, &lattice).unwrap();
+    let mut groups = SetGroups::new(&found, lattice, 256).unwrap();
     let empty = groups.size();
     let input = Arc::clone(found.children()[0]);
     for batch in collect(input, session.task_ctx()).await.unwrap() {

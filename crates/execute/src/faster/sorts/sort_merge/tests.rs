@@ -20,7 +20,7 @@ use super::{can_sort_merge, with_sort_merge_joins};
 use crate::context::execution_config;
 
 /// A row: two keys, and a value that is never null.
-type Row = (Option<i64>, Option<i64>, i64);
+type JoinRow = (Option<i64>, Option<i64>, i64);
 
 const JOINS: [JoinType; 10] = [
     JoinType::Inner,
@@ -37,7 +37,7 @@ const JOINS: [JoinType; 10] = [
 
 /// A condition beside the keys.
 #[derive(Clone, Copy, Debug)]
-enum Condition {
+enum ExtraCondition {
     None,
     /// `left.v < right.v`
     Less,
@@ -49,20 +49,20 @@ enum Condition {
     Left,
 }
 
-const CONDITIONS: [Condition; 5] = [
-    Condition::None,
-    Condition::Less,
-    Condition::LessSwapped,
-    Condition::NullOrLess,
-    Condition::Left,
+const CONDITIONS: [ExtraCondition; 5] = [
+    ExtraCondition::None,
+    ExtraCondition::Less,
+    ExtraCondition::LessSwapped,
+    ExtraCondition::NullOrLess,
+    ExtraCondition::Left,
 ];
 
 #[derive(Clone, Debug)]
 struct Case {
-    left: Vec<Row>,
-    right: Vec<Row>,
+    left: Vec<JoinRow>,
+    right: Vec<JoinRow>,
     join: JoinType,
-    condition: Condition,
+    condition: ExtraCondition,
     /// The number of keys.
     keys: usize,
     nulls: NullEquality,
@@ -70,7 +70,7 @@ struct Case {
     batch_rows: usize,
 }
 
-fn rows() -> impl Strategy<Value = Vec<Row>> {
+fn rows() -> impl Strategy<Value = Vec<JoinRow>> {
     let key = || prop_oneof![1 => Just(None), 5 => (0..5_i64).prop_map(Some)];
     let known = || (0..5_i64).prop_map(Some);
     prop_oneof![
@@ -97,7 +97,7 @@ fn case() -> impl Strategy<Value = Case> {
                     left,
                     right,
                     join,
-                    condition: Condition::None,
+                    condition: ExtraCondition::None,
                     keys: 1,
                     nulls,
                     null_aware,
@@ -113,8 +113,8 @@ fn schema() -> Arc<Schema> {
     Arc::new(Schema::new(vec![field("a", true), field("b", true), field("v", false)]))
 }
 
-fn table(rows: &[Row], batch_rows: usize) -> Arc<dyn ExecutionPlan> {
-    let batch = |rows: &[Row]| {
+fn table(rows: &[JoinRow], batch_rows: usize) -> Arc<dyn ExecutionPlan> {
+    let batch = |rows: &[JoinRow]| {
         let a: Int64Array = rows.iter().map(|(a, ..)| *a).collect();
         let b: Int64Array = rows.iter().map(|(_, b, _)| *b).collect();
         let v = Int64Array::from_iter_values(rows.iter().map(|(.., v)| *v));
@@ -125,7 +125,7 @@ fn table(rows: &[Row], batch_rows: usize) -> Arc<dyn ExecutionPlan> {
     MemorySourceConfig::try_new_exec(&[batches], schema(), None).unwrap()
 }
 
-fn filter(condition: Condition) -> Option<JoinFilter> {
+fn filter(condition: ExtraCondition) -> Option<JoinFilter> {
     let column = |index| Arc::new(Column::new("v", index)) as Arc<dyn PhysicalExpr>;
     let binary = |left, operator, right| {
         Arc::new(BinaryExpr::new(left, operator, right)) as Arc<dyn PhysicalExpr>
@@ -134,15 +134,15 @@ fn filter(condition: Condition) -> Option<JoinFilter> {
     let left = JoinSide::Left;
     let right = JoinSide::Right;
     let (expression, sides) = match condition {
-        Condition::None => return None,
-        Condition::Less => (less(0, 1), vec![left, right]),
-        Condition::LessSwapped => (less(1, 0), vec![right, left]),
-        Condition::NullOrLess => {
+        ExtraCondition::None => return None,
+        ExtraCondition::Less => (less(0, 1), vec![left, right]),
+        ExtraCondition::LessSwapped => (less(1, 0), vec![right, left]),
+        ExtraCondition::NullOrLess => {
             let missing = |index| is_null(column(index)).unwrap();
             let missing = binary(missing(0), Operator::Or, missing(1));
             (binary(missing, Operator::Or, less(0, 1)), vec![left, right])
         }
-        Condition::Left => (binary(column(0), Operator::Lt, lit(2_i64)), vec![left]),
+        ExtraCondition::Left => (binary(column(0), Operator::Lt, lit(2_i64)), vec![left]),
     };
     let fields: Vec<Field> = sides.iter().map(|_| schema().field(2).clone()).collect();
     let indices = sides.into_iter().map(|side| ColumnIndex { index: 2, side }).collect();
@@ -205,7 +205,7 @@ fn joins_that_sorting_would_change_are_refused() {
         left: vec![(Some(1), Some(1), 1)],
         right: Vec::new(),
         join,
-        condition: Condition::None,
+        condition: ExtraCondition::None,
         keys: 2,
         nulls: NullEquality::NullEqualsNothing,
         null_aware: false,

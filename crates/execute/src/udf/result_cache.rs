@@ -15,31 +15,31 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReser
 const KEY_BYTES: usize = 64;
 
 /// A result: an array and a row in it.
-pub(super) type Place = (u32, u32);
+pub(super) type ArrayRow = (u32, u32);
 
 /// The place of a kept result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
-    Young(Place),
-    Old(Place),
+pub(super) enum ResultPlace {
+    Young(ArrayRow),
+    Old(ArrayRow),
 }
 
 /// Kept results of one function.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct ResultCache {
     young: Generation,
     old: Generation,
-    room: Option<Room>,
+    room: Option<CacheMemory>,
 }
 
 /// The memory for kept results.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct CacheMemory {
     reservation: MemoryReservation,
     most_bytes: usize,
 }
 
-impl Room {
+impl CacheMemory {
     /// Reserves room of at most `most_bytes` bytes of a pool.
     pub(super) fn of(pool: &Arc<dyn MemoryPool>, function: &str, most_bytes: usize) -> Self {
         let consumer = MemoryConsumer::new(format!("KeptResults[{function}]"));
@@ -49,21 +49,21 @@ impl Room {
 
 #[derive(Debug, Default)]
 struct Generation {
-    places: HashMap<Box<[u8]>, Place>,
+    places: HashMap<Box<[u8]>, ArrayRow>,
     arrays: Vec<ArrayRef>,
     bytes: usize,
 }
 
-impl Kept {
+impl ResultCache {
     /// Keeps results in a room; without one, none are kept.
-    pub(super) fn new(room: Option<Room>) -> Self {
+    pub(super) fn new(room: Option<CacheMemory>) -> Self {
         Self { room, ..Self::default() }
     }
 
     /// The result for the bytes of some arguments.
-    pub(super) fn find(&self, key: &[u8]) -> Option<Found> {
-        let young = || self.young.places.get(key).copied().map(Found::Young);
-        let old = || self.old.places.get(key).copied().map(Found::Old);
+    pub(super) fn find(&self, key: &[u8]) -> Option<ResultPlace> {
+        let young = || self.young.places.get(key).copied().map(ResultPlace::Young);
+        let old = || self.old.places.get(key).copied().map(ResultPlace::Old);
         young().or_else(old)
     }
 
@@ -114,20 +114,20 @@ mod tests {
 
     use super::*;
 
-    fn kept(pool_bytes: usize, most_bytes: usize) -> (Kept, Arc<dyn MemoryPool>) {
+    fn kept(pool_bytes: usize, most_bytes: usize) -> (ResultCache, Arc<dyn MemoryPool>) {
         let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(pool_bytes));
-        (Kept::new(Some(Room::of(&pool, "f", most_bytes))), pool)
+        (ResultCache::new(Some(CacheMemory::of(&pool, "f", most_bytes))), pool)
     }
 
-    fn add(kept: &mut Kept, key: u64) {
+    fn add(kept: &mut ResultCache, key: u64) {
         let results: ArrayRef = Arc::new(Int64Array::from(vec![key as i64]));
         kept.add([key.to_be_bytes()].iter().map(<[u8; 8]>::as_slice), &results);
     }
 
-    fn find(kept: &Kept, key: u64) -> Option<i64> {
+    fn find(kept: &ResultCache, key: u64) -> Option<i64> {
         let (arrays, (array, row)) = match kept.find(&key.to_be_bytes())? {
-            Found::Young(place) => (kept.young(), place),
-            Found::Old(place) => (kept.old(), place),
+            ResultPlace::Young(place) => (kept.young(), place),
+            ResultPlace::Old(place) => (kept.old(), place),
         };
         let values = arrays[array as usize].as_any().downcast_ref::<Int64Array>().unwrap();
         Some(values.value(row as usize))

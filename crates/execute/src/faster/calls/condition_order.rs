@@ -22,10 +22,10 @@ const TRIAL_ROWS: usize = 256;
 const HALF_AFTER: u32 = 16;
 
 /// The rows of a partition.
-pub(super) struct Rows {
+pub(super) struct MeasuredRows {
     input: SendableRecordBatchStream,
     conditions: Arc<Conditions>,
-    order: Order,
+    order: ConditionOrder,
     schema: SchemaRef,
     passed: BatchCoalescer,
     /// True if the input has ended.
@@ -33,7 +33,7 @@ pub(super) struct Rows {
     metrics: BaselineMetrics,
 }
 
-impl Rows {
+impl MeasuredRows {
     pub(super) fn new(
         input: SendableRecordBatchStream,
         conditions: Arc<Conditions>,
@@ -41,7 +41,7 @@ impl Rows {
         batch_rows: usize,
         metrics: BaselineMetrics,
     ) -> Self {
-        let order = Order::new(conditions.calling.len());
+        let order = ConditionOrder::new(conditions.calling.len());
         let passed = BatchCoalescer::new(Arc::clone(&schema), batch_rows)
             .with_biggest_coalesce_batch_size(Some(batch_rows / 2));
         Self { input, conditions, order, schema, passed, is_complete: false, metrics }
@@ -177,7 +177,7 @@ impl<'a> Left<'a> {
 
 /// The order of conditions.
 #[derive(Debug)]
-struct Order {
+struct ConditionOrder {
     measured: Vec<Measured>,
 }
 
@@ -201,7 +201,7 @@ impl Measured {
     }
 }
 
-impl Order {
+impl ConditionOrder {
     fn new(conditions: usize) -> Self {
         Self { measured: vec![Measured::default(); conditions] }
     }
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn the_cheapest_and_most_selective_condition_is_first() {
-        let mut order = Order::new(3);
+        let mut order = ConditionOrder::new(3);
         assert_eq!(order.now(), [0, 1, 2]);
         assert!(!order.is_measured());
         // 10 us a row, a tenth is dropped.
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_condition_that_no_row_has_reached_stays_behind() {
-        let mut order = Order::new(2);
+        let mut order = ConditionOrder::new(2);
         order.note(0, 1e9, 1000, 0);
         assert_eq!(order.now(), [0, 1]);
         assert!(!order.is_measured());
@@ -268,11 +268,11 @@ mod tests {
 
     #[test]
     fn a_condition_that_drops_nothing_is_last_unless_others_drop_nothing_either() {
-        let mut order = Order::new(2);
+        let mut order = ConditionOrder::new(2);
         order.note(0, 1e3, 1000, 1000);
         order.note(1, 1e6, 1000, 500);
         assert_eq!(order.now(), [1, 0]);
-        let mut order = Order::new(2);
+        let mut order = ConditionOrder::new(2);
         order.note(0, 2e6, 1000, 1000);
         order.note(1, 1e6, 1000, 1000);
         assert_eq!(order.now(), [1, 0]);
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn new_rows_change_the_order() {
-        let mut order = Order::new(2);
+        let mut order = ConditionOrder::new(2);
         order.note(0, 1e6, 1000, 10);
         order.note(1, 1e6, 1000, 990);
         assert_eq!(order.now(), [0, 1]);

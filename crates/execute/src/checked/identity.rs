@@ -19,17 +19,17 @@ pub const WRITTEN: &str = "checked_written";
 /// The function that returns its first argument. The second argument is a text by which expressions
 /// differ.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub(super) struct Written {
+pub(super) struct DistinctIdentity {
     signature: Signature,
 }
 
-impl Default for Written {
+impl Default for DistinctIdentity {
     fn default() -> Self {
         Self { signature: Signature::any(2, Volatility::Immutable) }
     }
 }
 
-impl ScalarUDFImpl for Written {
+impl ScalarUDFImpl for DistinctIdentity {
     fn name(&self) -> &str {
         WRITTEN
     }

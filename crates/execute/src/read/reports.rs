@@ -6,7 +6,7 @@ use snowmelt_files::{Compression, Format, Kind};
 use snowmelt_types::{Code, ErrorReport};
 
 use super::MAX_RECORD_BYTES;
-use super::blocks::Fault;
+use super::blocks::BlockFault;
 
 /// The most characters of a value or a message of a decoder that are shown: it may be a record.
 const MAX_SHOWN: usize = 200;
@@ -74,15 +74,15 @@ pub fn not_inflated(file: &str, compression: Compression, error: &std::io::Error
 pub(super) fn of_fault(
     file: &str,
     compression: Compression,
-    fault: &Fault,
+    fault: &BlockFault,
     before: Option<u64>,
     split: bool,
 ) -> Option<ErrorReport> {
     let at = |line: &u64| before.map(|before| before + line + 1);
     Some(match fault {
-        Fault::Read(_) => return None,
-        Fault::Inflate(error) => not_inflated(file, compression, error),
-        Fault::Long(line) => ErrorReport::new(
+        BlockFault::Read(_) => return None,
+        BlockFault::Inflate(error) => not_inflated(file, compression, error),
+        BlockFault::Long(line) => ErrorReport::new(
             Code::FILE_LINE,
             format!(
                 "{}: the record that begins here has more than {} MiB",
@@ -91,7 +91,7 @@ pub(super) fn of_fault(
             ),
         )
         .hint("look for a quotation mark without its partner, or for another kind of line ends"),
-        Fault::Open(line) if split => ErrorReport::new(
+        BlockFault::Open(line) if split => ErrorReport::new(
             Code::FILE_LINE,
             format!(
                 "{}: a value of the record that begins here has a line break where the file is divided between workers",
@@ -99,9 +99,9 @@ pub(super) fn of_fault(
             ),
         )
         .hint("run the query with --workers 1, or compress the file: then it is not divided"),
-        Fault::Escaped(line) => escaped(file, at(line)),
-        Fault::Frame(objects, why) => wrong_object(file, Some(objects + 1), why),
-        Fault::Open(line) => ErrorReport::new(
+        BlockFault::Escaped(line) => escaped(file, at(line)),
+        BlockFault::Frame(objects, why) => wrong_object(file, Some(objects + 1), why),
+        BlockFault::Open(line) => ErrorReport::new(
             Code::FILE_LINE,
             format!("{}: a quotation that begins in this record has no end", in_line(file, at(line))),
         )

@@ -14,21 +14,21 @@ use datafusion::error::{DataFusionError, Result};
 use super::{cast_strictly, overflow};
 
 /// The integer type in which a quotient is computed: 128 bits where they are enough, 256 otherwise.
-trait Whole: ArrowNativeTypeOp {
+trait QuotientInteger: ArrowNativeTypeOp {
     const TEN: Self;
 }
 
-impl Whole for i128 {
+impl QuotientInteger for i128 {
     const TEN: Self = 10;
 }
 
-impl Whole for i256 {
+impl QuotientInteger for i256 {
     const TEN: Self = i256::from_i128(10);
 }
 
 /// Computes `number * 10^exponent / divisor`, rounded, where the divisor is not zero. `None` if a
 /// step does not fit into `N`.
-fn rounded<N: Whole>(number: N, exponent: i32, divisor: N) -> Option<N> {
+fn rounded<N: QuotientInteger>(number: N, exponent: i32, divisor: N) -> Option<N> {
     let power = N::TEN.pow_checked(exponent.unsigned_abs()).ok()?;
     let (number, divisor) = match exponent < 0 {
         true => (number, divisor.mul_checked(power).ok()?),

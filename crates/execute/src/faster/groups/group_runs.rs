@@ -27,7 +27,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, InputOrderMode, SendableRecordBatchStream};
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::by_hash::{ByHash, Started};
+use super::by_hash::{ByHash, StartedAggregates};
 use super::function_input::{FunctionInput, aggregation};
 use crate::faster::Batches;
 use crate::faster::in_place::{InPlace, Way};
@@ -79,7 +79,7 @@ pub(super) fn has_small_state(function: &Arc<AggregateFunctionExpr>) -> bool {
 struct Clustered {
     keys: Vec<Arc<dyn PhysicalExpr>>,
     metrics: ExecutionPlanMetricsSet,
-    hashed: Arc<Started>,
+    hashed: Arc<StartedAggregates>,
 }
 
 impl Way for Clustered {
@@ -164,12 +164,12 @@ fn starts(columns: &[ArrayRef]) -> Result<Vec<u32>> {
 /// Aggregates each run.
 struct Runs {
     keys: Vec<Arc<dyn PhysicalExpr>>,
-    functions: Vec<Function>,
+    functions: Vec<GroupFunction>,
     schema: SchemaRef,
     metrics: BaselineMetrics,
 }
 
-struct Function {
+struct GroupFunction {
     input: FunctionInput,
     states: Box<dyn GroupsAccumulator>,
 }
@@ -183,28 +183,31 @@ impl Runs {
         let of = aggregation(original)?;
         let mut functions = Vec::with_capacity(of.aggr_expr().len());
         for (function, input) in of.aggr_expr().iter().zip(FunctionInput::all(of)) {
-            functions.push(Function { input, states: function.create_groups_accumulator()? });
+            functions.push(GroupFunction { input, states: function.create_groups_accumulator()? });
         }
         Ok(Self { keys, functions, schema: original.schema(), metrics })
     }
 
     /// The states of all batches, of runs as long as they are not short.
     fn over(self, batches: Batches, by_hash: ByHash) -> Batches {
-        let state = Source::Runs(Box::new((self, batches, by_hash)));
+        let state = GroupSource::Runs(Box::new((self, batches, by_hash)));
         let next = |source| async move {
             let mut source = source;
-            if let Source::Runs(of) = source {
+            if let GroupSource::Runs(of) = source {
                 let (mut runs, mut batches, by_hash) = *of;
                 let Some(batch) = batches.next().await.transpose()? else { return Ok(None) };
                 if let Some(states) = runs.aggregate(&batch)? {
-                    return Ok(Some((states, Source::Runs(Box::new((runs, batches, by_hash))))));
+                    return Ok(Some((
+                        states,
+                        GroupSource::Runs(Box::new((runs, batches, by_hash))),
+                    )));
                 }
                 let rest = stream::iter([Ok(batch)]).chain(batches).boxed();
-                source = Source::Hashed(by_hash.over(rest)?);
+                source = GroupSource::Hashed(by_hash.over(rest)?);
             }
-            let Source::Hashed(mut hashed) = source else { return Ok(None) };
+            let GroupSource::Hashed(mut hashed) = source else { return Ok(None) };
             let states = hashed.next().await.transpose()?;
-            Ok(states.map(|states| (states, Source::Hashed(hashed))))
+            Ok(states.map(|states| (states, GroupSource::Hashed(hashed))))
         };
         stream::try_unfold(state, next).boxed()
     }
@@ -234,7 +237,7 @@ impl Runs {
     }
 }
 
-enum Source {
+enum GroupSource {
     Runs(Box<(Runs, Batches, ByHash)>),
     Hashed(SendableRecordBatchStream),
 }
@@ -249,7 +252,7 @@ fn groups(starts: &[u32], rows: usize) -> Vec<usize> {
     groups
 }
 
-impl Function {
+impl GroupFunction {
     fn states_of(
         &mut self,
         batch: &RecordBatch,
