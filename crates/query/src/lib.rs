@@ -11,9 +11,9 @@
 //! 3. In the worker's sandbox, [`serve`] has [`snowmelt_execute::worker`] run the task's partitions
 //!    of the program. It writes their batches to a file for the tasks of another stage, or posts them
 //!    to the driver (Lambada 3.3 and 4.4).
-//! 4. [`Answer::start`] runs each stage once those that it reads are complete, retries lost
-//!    tasks, and merges the results: an [`Answer`] is a stream of batches, followed by a `Profile`
-//!    of `snowmelt_api`.
+//! 4. [`QueryAnswer::start`] runs each stage once those that it reads are complete, retries lost
+//!    tasks, and merges the results: a [`QueryAnswer`] is a stream of batches, followed by a
+//!    `Profile` of `snowmelt_api`.
 //!
 //! Rooms use those above them in this table only:
 //!
@@ -39,7 +39,7 @@ pub use snowmelt_plan::tasks::PlannedTask;
 
 pub use drive::follow;
 pub use driver::{
-    Answer, Attempt, Reporter, RunOptions, RunProgress, Stragglers, TaskError, TaskResult,
+    Attempt, QueryAnswer, Reporter, RunOptions, RunProgress, Stragglers, TaskError, TaskResult,
     TaskRunner,
 };
 pub use service::{serve, serve_connection};

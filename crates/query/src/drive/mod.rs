@@ -37,9 +37,9 @@ use tokio::net::UnixStream;
 use tokio::runtime::Builder;
 
 use crate::Error;
-use crate::driver::{Answer, RunOptions};
+use crate::driver::{QueryAnswer, RunOptions};
 pub use dispatch::follow;
-use platform::Platform;
+use platform::PlatformClient;
 use runner::PlatformRunner;
 
 /// The most bytes of a batch's frame: a longer one is split.
@@ -65,7 +65,7 @@ pub(crate) fn answer(
         .thread_stack_size(STACK_BYTES)
         .enable_all()
         .build()?;
-    let platform = Platform::new(stream)?;
+    let platform = PlatformClient::new(stream)?;
     let driven = runtime.block_on(async {
         let mut answer = UnixStream::from_std(socket)?;
         let runner = Arc::new(PlatformRunner::new(platform.clone(), File::from(spool)));
@@ -140,7 +140,7 @@ async fn query(
     let answered = answer_all(planned, runner, options, socket).await;
     // Before the end of the answer: then nothing is left once its reader has it.
     let lists = match &cleaner {
-        Some(cleaner) => clean(cleaner, answered.as_ref().is_ok_and(Answer::is_whole)).await,
+        Some(cleaner) => clean(cleaner, answered.as_ref().is_ok_and(QueryAnswer::is_whole)).await,
         None => 0,
     };
     let profile = answered?.finish_cleaned(lists);
@@ -154,8 +154,8 @@ async fn answer_all(
     runner: Arc<PlatformRunner>,
     options: RunOptions,
     socket: &mut UnixStream,
-) -> Result<Answer, DriveError> {
-    let mut answer = Answer::start(planned, Arc::clone(&runner) as _, runner, options).await?;
+) -> Result<QueryAnswer, DriveError> {
+    let mut answer = QueryAnswer::start(planned, Arc::clone(&runner) as _, runner, options).await?;
     let mut encoder = BatchEncoder::default();
     // A client shows progress until it receives the schema, so the schema is sent with the first
     // batch.

@@ -13,28 +13,28 @@ use snowmelt_wire::{
 use tokio::sync::{oneshot, watch};
 
 /// Requests without a reply yet, by id.
-type Waiting = HashMap<u64, oneshot::Sender<(Answered, Vec<OwnedFd>)>>;
+type PendingReplies = HashMap<u64, oneshot::Sender<(Answered, Vec<OwnedFd>)>>;
 
 /// A connection to the platform. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(super) struct Platform {
-    shared: Arc<Shared>,
+pub(super) struct PlatformClient {
+    shared: Arc<ClientState>,
     closed: watch::Receiver<bool>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ClientState {
     // Locked while a frame is written.
     writer: Mutex<FrameStream>,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<PendingReplies>,
     next: AtomicU64,
 }
 
-impl Platform {
+impl PlatformClient {
     /// Starts a thread that reads the replies until the connection ends.
     pub(super) fn new(stream: FrameStream) -> WireResult<Self> {
         let reader = stream.try_clone()?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ClientState {
             writer: Mutex::new(stream),
             waiting: Mutex::default(),
             next: AtomicU64::new(1),
@@ -100,7 +100,7 @@ impl Platform {
     }
 }
 
-impl Shared {
+impl ClientState {
     fn end(&self, started: u64) {
         let why = ErrorReport::new(Code::CANCELLED, "another attempt of the task counts");
         let failure = Some(Failed::of(why));
@@ -124,12 +124,12 @@ impl Shared {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock_waiting(&self) -> std::sync::MutexGuard<'_, Waiting> {
+    fn lock_waiting(&self) -> std::sync::MutexGuard<'_, PendingReplies> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn receive(mut reader: FrameStream, shared: &Shared) {
+fn receive(mut reader: FrameStream, shared: &ClientState) {
     while let Ok((frame, descriptors)) = reader.receive_with() {
         let Ok(Reply { id, answered }) = frame.parse() else { return };
         if let Some(waiting) = shared.lock_waiting().remove(&id) {

@@ -19,7 +19,7 @@ use snowmelt_wire::{
 };
 
 use super::dispatch::follow;
-use super::platform::{Platform, failed};
+use super::platform::{PlatformClient, failed};
 use crate::driver::{Attempt, Reporter, TaskError, TaskResult, TaskRunner};
 use crate::{Error, Result};
 
@@ -29,7 +29,7 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(50);
 /// Requests everything that a query needs from the platform.
 #[derive(Debug)]
 pub(super) struct PlatformRunner {
-    platform: Platform,
+    platform: PlatformClient,
     spool: Mutex<Option<File>>,
     // Sent plans, by the address and length of their bytes, which a stage's tasks share.
     plans: Mutex<HashMap<(usize, usize), u32>>,
@@ -37,7 +37,7 @@ pub(super) struct PlatformRunner {
 }
 
 impl PlatformRunner {
-    pub(super) fn new(platform: Platform, spool: File) -> Self {
+    pub(super) fn new(platform: PlatformClient, spool: File) -> Self {
         Self {
             platform,
             spool: Mutex::new(Some(spool)),
@@ -97,7 +97,7 @@ impl PlatformRunner {
 
 /// An attempt whose worker is followed. Dropping it ends the attempt.
 struct Followed<'p> {
-    platform: &'p Platform,
+    platform: &'p PlatformClient,
     started: u64,
 }
 

@@ -26,18 +26,18 @@ use snowmelt_types::{ByteSize, Report};
 use super::board::stages::run_all;
 use super::profile::{findings, lanes, stage_profiles};
 use super::runner::RunOptions;
-use super::tasks::{Done, Finished};
+use super::tasks::{Finished, SharedRecords};
 use super::{Reporter, TaskRunner};
 use crate::{Error, Result};
 
 /// The result of a query: a stream of batches, and a profile after the last one.
-pub struct Answer {
+pub struct QueryAnswer {
     schema: SchemaRef,
     stream: SendableRecordBatchStream,
     plan: Option<Arc<dyn ExecutionPlan>>,
     // The tasks; `None` once all are done.
     tasks: Option<BoxFuture<'static, Result<()>>>,
-    done: Done,
+    done: SharedRecords,
     query: Arc<PlannedQuery>,
     reporter: Arc<dyn Reporter>,
     memory: Arc<PeakPool>,
@@ -48,7 +48,7 @@ pub struct Answer {
     early: bool,
 }
 
-impl Answer {
+impl QueryAnswer {
     /// Starts a query and returns immediately: the tasks run, and their results are merged, while
     /// the answer is read. Dropping the answer cancels all tasks.
     ///
@@ -72,7 +72,7 @@ impl Answer {
             Some(cleaner) => cleaner.begin().await?,
             None => 0,
         };
-        let done = Done::default();
+        let done = SharedRecords::default();
         let tasks = run_all(
             Arc::clone(&query),
             Arc::clone(&runner),
@@ -113,7 +113,7 @@ impl Answer {
             stream,
             plan: None,
             tasks: None,
-            done: Done::default(),
+            done: SharedRecords::default(),
             query,
             reporter,
             memory,
@@ -165,7 +165,7 @@ async fn connect(
     Ok(())
 }
 
-impl Answer {
+impl QueryAnswer {
     /// The schema of all batches.
     pub fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
@@ -321,8 +321,8 @@ fn cores() -> u32 {
     allowed.map_or(1, |allowed| allowed.count())
 }
 
-impl std::fmt::Debug for Answer {
+impl std::fmt::Debug for QueryAnswer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Answer").field("schema", &self.schema).finish_non_exhaustive()
+        f.debug_struct("QueryAnswer").field("schema", &self.schema).finish_non_exhaustive()
     }
 }

@@ -14,7 +14,7 @@ mod profile;
 mod runner;
 mod tasks;
 
-pub use answer::Answer;
+pub use answer::QueryAnswer;
 pub use runner::{
     Attempt, Reporter, RunOptions, RunProgress, Stragglers, TaskError, TaskResult, TaskRunner,
 };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::util::pretty::pretty_format_batches;
-use snowmelt_query::{Answer, RunOptions, plan};
+use snowmelt_query::{QueryAnswer, RunOptions, plan};
 
 use crate::runner::{InProcess, RecordingReporter, answer, failure, run, spec};
 
@@ -99,7 +99,7 @@ async fn a_driver_out_of_memory_reports_limit_and_option() {
     let options = RunOptions { memory_bytes: 100_000, ..RunOptions::default() };
     let runner = Arc::new(InProcess::default());
     let mut answer =
-        Answer::start(planned, runner, Arc::new(RecordingReporter::default()), options)
+        QueryAnswer::start(planned, runner, Arc::new(RecordingReporter::default()), options)
             .await
             .unwrap();
     let error = answer.collect().await.unwrap_err();

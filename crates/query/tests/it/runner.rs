@@ -14,7 +14,7 @@ use arrow::array::RecordBatch;
 use async_trait::async_trait;
 use snowmelt_api::Profile;
 use snowmelt_query::{
-    Answer, Attempt, CostBasis, HostFiles, LocalFiles, PlannedQuery, PlannedTask, QuerySpec,
+    Attempt, CostBasis, HostFiles, LocalFiles, PlannedQuery, PlannedTask, QueryAnswer, QuerySpec,
     RANGE_SORT_BYTES, Reporter, RunOptions, RunProgress, Stragglers, TaskError, TaskResult,
     TaskRunner, follow, plan, serve_connection,
 };
@@ -310,7 +310,7 @@ pub async fn run(
     spec: &QuerySpec,
     runner: Arc<InProcess>,
     reporter: Arc<RecordingReporter>,
-) -> snowmelt_query::Result<Answer> {
+) -> snowmelt_query::Result<QueryAnswer> {
     run_with(planned, options(spec), runner, reporter).await
 }
 
@@ -333,9 +333,10 @@ pub async fn run_with(
     options: RunOptions,
     runner: Arc<InProcess>,
     reporter: Arc<RecordingReporter>,
-) -> snowmelt_query::Result<Answer> {
-    let running =
-        AbortOnDropHandle::new(tokio::spawn(Answer::start(planned, runner, reporter, options)));
+) -> snowmelt_query::Result<QueryAnswer> {
+    let running = AbortOnDropHandle::new(tokio::spawn(QueryAnswer::start(
+        planned, runner, reporter, options,
+    )));
     running.await.unwrap()
 }
 

@@ -10,27 +10,27 @@ use std::time::Instant;
 use snowmelt_execute::exchange::Exchange;
 use snowmelt_plan::stages::Stage;
 
-use crate::driver::tasks::{Ended, Live};
+use crate::driver::tasks::{AttemptEnd, Live};
 
 /// Two stages of which the second reads the first.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pair {
+pub(crate) struct StagePair {
     pub(crate) sender: usize,
     pub(crate) receiver: usize,
 }
 
 /// The tasks of a pair that runs.
-pub(crate) struct Gang {
-    pub(crate) pair: Pair,
+pub(crate) struct PairGang {
+    pub(crate) pair: StagePair,
     pub(crate) senders: Range<u32>,
     pub(crate) receivers: Range<u32>,
     /// Tasks of the gang that have ended well, or because a stream broke.
-    pub(crate) done: Vec<(Live, Ended)>,
+    pub(crate) done: Vec<(Live, AttemptEnd)>,
     /// When the first stream of the gang broke, if no task has said why.
     pub(crate) broken: Option<Instant>,
 }
 
-impl Gang {
+impl PairGang {
     pub(crate) fn tasks(&self) -> impl Iterator<Item = u32> + use<> {
         self.senders.clone().chain(self.receivers.clone())
     }
@@ -40,8 +40,8 @@ impl Gang {
 #[derive(Default)]
 pub(crate) struct Gangs {
     /// Pairs that have not begun.
-    pub(crate) pairs: Vec<Pair>,
-    pub(crate) live: Vec<Gang>,
+    pub(crate) pairs: Vec<StagePair>,
+    pub(crate) live: Vec<PairGang>,
 }
 
 impl Gangs {
@@ -49,9 +49,8 @@ impl Gangs {
         let streamed = |stage: &Stage| stage.exchange().is_some_and(Exchange::is_streamed);
         let senders = (0..stages.len()).filter(|stage| streamed(&stages[*stage]));
         let pair = |sender: usize| {
-            let receiver =
-                stages.iter().position(|stage| stage.reads.contains(&(sender as u32)))?;
-            Some(Pair { sender, receiver })
+            let receiver = stages.iter().position(|stage| stage.reads.contains(&(sender as u32)))?;
+            Some(StagePair { sender, receiver })
         };
         Self { pairs: senders.filter_map(pair).collect(), live: Vec::new() }
     }
@@ -69,15 +68,16 @@ impl Gangs {
     /// The tasks of the gang of a task.
     pub(crate) fn members(&self, task: u32) -> BTreeSet<u32> {
         let gang = self.position(task).map(|index| &self.live[index]);
-        gang.into_iter().flat_map(Gang::tasks).collect()
+        gang.into_iter().flat_map(PairGang::tasks).collect()
     }
 
     pub(crate) fn position(&self, task: u32) -> Option<usize> {
-        let holds = |gang: &Gang| gang.senders.contains(&task) || gang.receivers.contains(&task);
+        let holds =
+            |gang: &PairGang| gang.senders.contains(&task) || gang.receivers.contains(&task);
         self.live.iter().position(holds)
     }
 
-    pub(crate) fn take(&mut self, task: u32) -> Option<Gang> {
+    pub(crate) fn take(&mut self, task: u32) -> Option<PairGang> {
         self.position(task).map(|index| self.live.swap_remove(index))
     }
 }

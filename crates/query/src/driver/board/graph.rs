@@ -18,7 +18,7 @@ use snowmelt_plan::tasks::Repeat;
 
 /// A stage of the graph. It reads only stages before it.
 #[derive(Clone, Debug)]
-pub(crate) struct Node {
+pub(crate) struct StageNode {
     pub(crate) reads: Vec<u32>,
     /// True if the stage's rows go to the driver.
     pub(crate) results: bool,
@@ -38,7 +38,7 @@ enum State {
 }
 
 #[derive(Clone, Debug)]
-struct Task {
+struct GraphTask {
     stage: usize,
     /// The tasks whose outputs this task reads, in ascending order.
     needs: Vec<u32>,
@@ -75,11 +75,11 @@ pub(crate) struct PassedOn {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Graph {
-    stages: Vec<Node>,
-    tasks: Vec<Task>,
+    stages: Vec<StageNode>,
+    tasks: Vec<GraphTask>,
 }
 
-impl Node {
+impl StageNode {
     pub(crate) fn new(reads: Vec<u32>, results: bool, repeat: Repeat) -> Self {
         Self { reads, results, repeat, tasks: None, open: 0 }
     }
@@ -90,7 +90,7 @@ impl Node {
 }
 
 impl Graph {
-    pub(crate) fn new(stages: Vec<Node>) -> Self {
+    pub(crate) fn new(stages: Vec<StageNode>) -> Self {
         Self { stages, tasks: Vec::new() }
     }
 
@@ -101,7 +101,7 @@ impl Graph {
 
     /// True once all tasks of all stages are done.
     pub(crate) fn is_complete(&self) -> bool {
-        self.stages.iter().all(Node::is_complete)
+        self.stages.iter().all(StageNode::is_complete)
     }
 
     /// The tasks of a stage; empty until it has begun.
@@ -148,7 +148,7 @@ impl Graph {
         let count = tasks.len();
         for mut needs in tasks {
             needs.extend(&any);
-            self.tasks.push(Task {
+            self.tasks.push(GraphTask {
                 stage,
                 needs: needs.into_iter().collect(),
                 first_read: None,

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use snowmelt_plan::tasks::Repeat;
 
-use super::graph::{Changes, Graph, Node, PassedOn};
+use super::graph::{Changes, Graph, PassedOn, StageNode};
 
 /// The inputs of a run of a task, with the run of each, and the inputs of these.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Given {
+struct InputRuns {
     /// By task on which the rows depend, and whose runs may give different rows: its run.
     runs: BTreeMap<u32, u32>,
 }
@@ -24,20 +24,20 @@ struct Simulation {
     /// By task that runs, its inputs with how often each was made.
     running: BTreeMap<u32, Vec<(u32, u32)>>,
     /// By task, what its last complete run gave, and the number of its runs.
-    given: BTreeMap<u32, Given>,
+    given: BTreeMap<u32, InputRuns>,
     runs: BTreeMap<u32, u32>,
     /// Outputs that are there: a loss is noticed only by a task that reads the output.
     stored: BTreeSet<u32>,
     /// By task, the results that went to the driver.
-    passed: BTreeMap<u32, Given>,
+    passed: BTreeMap<u32, InputRuns>,
     /// Pairs of stages that stream, if they have not begun.
     pairs: Vec<(usize, usize)>,
-    gangs: Vec<Gang>,
+    gangs: Vec<GangModel>,
 }
 
 /// The tasks of a pair that run at the same time, and those of them that have ended well.
 #[derive(Clone, Debug)]
-struct Gang {
+struct GangModel {
     tasks: BTreeSet<u32>,
     done: BTreeMap<u32, Vec<(u32, u32)>>,
 }
@@ -66,7 +66,7 @@ impl Simulation {
             repeats.push((*own).max(inputs.unwrap_or(Repeat::Exactly)));
         }
         let node = |(index, (_, reads, _)): (usize, &(usize, Vec<u32>, Repeat))| {
-            Node::new(reads.clone(), !read.contains(&(index as u32)), repeats[index])
+            StageNode::new(reads.clone(), !read.contains(&(index as u32)), repeats[index])
         };
         Self {
             graph: Graph::new(stages.iter().enumerate().map(node).collect()),
@@ -112,7 +112,7 @@ impl Simulation {
                 self.graph.started(*task);
             }
             let tasks = tasks.into_iter().collect();
-            self.gangs.push(Gang { tasks, done: BTreeMap::new() });
+            self.gangs.push(GangModel { tasks, done: BTreeMap::new() });
         }
     }
 
@@ -205,7 +205,7 @@ impl Simulation {
             runs.insert(task, *run);
         }
         let released = self.graph.ended(task);
-        self.given.insert(task, Given { runs });
+        self.given.insert(task, InputRuns { runs });
         self.stored.insert(task);
         for task in released {
             self.stored.remove(&task);

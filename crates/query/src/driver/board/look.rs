@@ -4,17 +4,17 @@
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::MAX_FURTHER_ATTEMPTS;
 
-use super::racing::{Candidate, Sample, has_quorum, most_twins, slow};
-use super::{Board, Running};
+use super::stragglers::{Sample, TwinCandidate, has_quorum, most_twins, slow};
+use super::{AttemptRuns, Board};
 use crate::Result;
-use crate::driver::tasks::{Entry, How, Live};
+use crate::driver::tasks::{How, Live, TaskAttempts};
 
 /// The most attempts of one task that race another one.
 const MAX_TWINS: u32 = 4;
 
 impl<'q> Board<'q> {
     /// Looks for slow and silent attempts. To be called several times a second.
-    pub(crate) fn look(&mut self, running: &mut Running<'q>) -> Result<()> {
+    pub(crate) fn look(&mut self, running: &mut AttemptRuns<'q>) -> Result<()> {
         self.end_silent()?;
         self.end_broken()?;
         if self.options.stragglers.racing && !self.waits_for_workers() {
@@ -53,7 +53,7 @@ impl<'q> Board<'q> {
     }
 
     /// Starts a second attempt for each slow task of a stage.
-    fn race(&mut self, stage: usize, running: &mut Running<'q>) {
+    fn race(&mut self, stage: usize, running: &mut AttemptRuns<'q>) {
         let tasks = self.graph.tasks_of(stage);
         let rules = self.options.stragglers;
         let done = tasks.len() - self.graph.open(stage);
@@ -63,7 +63,7 @@ impl<'q> Board<'q> {
         let entries = &self.entries[tasks.start as usize..tasks.end as usize];
         let done: Vec<Sample> = entries.iter().filter_map(sample).collect();
         let racing = entries.iter().filter(|entry| entry.live.len() > 1).count();
-        let mut candidates: Vec<Candidate> = entries.iter().filter_map(candidate).collect();
+        let mut candidates: Vec<TwinCandidate> = entries.iter().filter_map(candidate).collect();
         candidates.retain(|candidate| self.may_race(stage, candidate.task));
         let most = most_twins(tasks.len()).saturating_sub(racing);
         for task in slow(&rules, &done, &candidates).into_iter().take(most) {
@@ -90,13 +90,13 @@ impl<'q> Board<'q> {
     }
 }
 
-fn sample(entry: &Entry) -> Option<Sample> {
+fn sample(entry: &TaskAttempts) -> Option<Sample> {
     Some(Sample { work: entry.planned.work(), took: entry.took? })
 }
 
 /// A task with a single attempt, which runs.
-fn candidate(entry: &Entry) -> Option<Candidate> {
+fn candidate(entry: &TaskAttempts) -> Option<TwinCandidate> {
     let [live] = entry.live.as_slice() else { return None };
     let runs_for = live.clock.runs_for()?;
-    Some(Candidate { task: entry.planned.task, work: entry.planned.work(), runs_for })
+    Some(TwinCandidate { task: entry.planned.task, work: entry.planned.work(), runs_for })
 }

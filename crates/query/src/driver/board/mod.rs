@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `stages` | runs the stages until all are complete |
 //! | `graph` | the states of stages and tasks |
-//! | `look`, `racing` | attempts that are slow or silent |
+//! | `look`, `stragglers` | attempts that are slow or silent |
 //! | `memory` | tasks that do not fit into memory |
 //! | `gangs`, `streams` | stages that run at the same time |
 //! | `failures` | why a query fails when tasks are lost |
@@ -19,8 +19,8 @@ mod graph;
 mod graph_tests;
 mod look;
 pub(super) mod memory;
-mod racing;
 pub(super) mod stages;
+mod stragglers;
 mod streams;
 
 use std::collections::BTreeSet;
@@ -40,18 +40,21 @@ use snowmelt_wire::MAX_FURTHER_ATTEMPTS;
 
 use super::TaskError;
 use super::runner::RunOptions;
-use super::tasks::{Counts, Done, Ended, Entry, How, Live, Records, Run, Shared, finish};
+use super::tasks::{
+    AttemptCounts, AttemptEnd, AttemptRun, How, Live, QueryContext, SharedRecords, TaskAttempts,
+    TaskRecords, finish,
+};
 use crate::Result;
 use gangs::Gangs;
-use graph::{Changes, Graph, Node};
+use graph::{Changes, Graph, StageNode};
 
 /// The attempts that run.
-pub(crate) type Running<'q> = FuturesUnordered<Run<'q>>;
+pub(crate) type AttemptRuns<'q> = FuturesUnordered<AttemptRun<'q>>;
 
 /// The tasks of a running query.
 pub(crate) struct Board<'q> {
     pub(crate) query: &'q PlannedQuery,
-    pub(crate) shared: &'q Shared,
+    pub(crate) shared: &'q QueryContext,
     division: Division,
     pub(crate) options: RunOptions,
     pub(crate) graph: Graph,
@@ -59,8 +62,8 @@ pub(crate) struct Board<'q> {
     /// The outputs that can be read, in the order of their tasks.
     outputs: Outputs,
     /// The tasks that have begun, by number.
-    pub(crate) entries: Vec<Entry>,
-    done: Done,
+    pub(crate) entries: Vec<TaskAttempts>,
+    done: SharedRecords,
     // The number of the next attempt in the query.
     next: u64,
     /// The time before which no attempt is raced, because there was no room for the last one.
@@ -70,16 +73,15 @@ pub(crate) struct Board<'q> {
 impl<'q> Board<'q> {
     pub(crate) fn new(
         query: &'q PlannedQuery,
-        shared: &'q Shared,
+        shared: &'q QueryContext,
         division: Division,
         options: RunOptions,
-        done: Done,
+        done: SharedRecords,
     ) -> Self {
         let stages = &query.cut.stages;
-        let nodes = stages
-            .iter()
-            .zip(repeats(stages))
-            .map(|(stage, repeat)| Node::new(stage.reads.clone(), stage.queue().is_some(), repeat));
+        let nodes = stages.iter().zip(repeats(stages)).map(|(stage, repeat)| {
+            StageNode::new(stage.reads.clone(), stage.queue().is_some(), repeat)
+        });
         Self {
             query,
             shared,
@@ -100,7 +102,7 @@ impl<'q> Board<'q> {
     }
 
     /// Begins all stages and tasks whose inputs are complete.
-    pub(crate) fn proceed(&mut self, running: &mut Running<'q>) -> Result<()> {
+    pub(crate) fn proceed(&mut self, running: &mut AttemptRuns<'q>) -> Result<()> {
         self.begin_gangs(running)?;
         for stage in self.graph.ready_stages() {
             if !self.gangs.waits(stage) {
@@ -132,12 +134,12 @@ impl<'q> Board<'q> {
             read.chain(divided.clone()).chain(senders.clone()).collect()
         };
         self.graph.begin(index, planned.iter().map(needs).collect::<Vec<BTreeSet<u32>>>());
-        self.entries.extend(planned.into_iter().map(|task| Entry::new(index, task)));
+        self.entries.extend(planned.into_iter().map(|task| TaskAttempts::new(index, task)));
         Ok(())
     }
 
     /// Starts an attempt of a task that waits.
-    fn start(&mut self, task: u32, running: &mut Running<'q>) -> Result<()> {
+    fn start(&mut self, task: u32, running: &mut AttemptRuns<'q>) -> Result<()> {
         let entry = &self.entries[task as usize];
         if entry.reads_later || entry.lost + entry.further > 0 {
             self.renew_reads(task);
@@ -158,7 +160,7 @@ impl<'q> Board<'q> {
     }
 
     /// Starts an attempt.
-    pub(crate) fn try_task(&mut self, task: u32, how: How, running: &mut Running<'q>) {
+    pub(crate) fn try_task(&mut self, task: u32, how: How, running: &mut AttemptRuns<'q>) {
         if matches!(how, How::Twin) {
             self.renew_reads(task);
         }
@@ -191,7 +193,7 @@ impl<'q> Board<'q> {
     }
 
     /// Handles the end of an attempt.
-    pub(crate) fn ended(&mut self, ended: Ended) -> Result<()> {
+    pub(crate) fn ended(&mut self, ended: AttemptEnd) -> Result<()> {
         let task = ended.task;
         // One that was cancelled while it ended does not count.
         let Some(live) = self.entries[task as usize].ended(ended.id) else { return Ok(()) };
@@ -220,7 +222,7 @@ impl<'q> Board<'q> {
     pub(crate) fn succeeded(
         &mut self,
         live: Live,
-        Ended { task, attempt, result, .. }: Ended,
+        AttemptEnd { task, attempt, result, .. }: AttemptEnd,
     ) -> Result<()> {
         let Some(Ok(result)) = result else { return Ok(()) };
         self.cancel(task, "overtaken");
@@ -365,11 +367,11 @@ impl<'q> Board<'q> {
         self.records().discarded.push((self.entries[task as usize].stage, discarded));
     }
 
-    pub(crate) fn count(&self, stage: usize, change: impl FnOnce(&mut Counts)) {
+    pub(crate) fn count(&self, stage: usize, change: impl FnOnce(&mut AttemptCounts)) {
         change(self.records().counts.entry(stage).or_default());
     }
 
-    pub(crate) fn records(&self) -> MutexGuard<'_, Records> {
+    pub(crate) fn records(&self) -> MutexGuard<'_, TaskRecords> {
         self.done.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

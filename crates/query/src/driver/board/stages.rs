@@ -15,7 +15,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::Board;
 use crate::driver::runner::RunOptions;
-use crate::driver::tasks::{Done, ProgressTracker, Shared};
+use crate::driver::tasks::{ProgressTracker, QueryContext, SharedRecords};
 use crate::driver::{Reporter, TaskRunner};
 use crate::{Error, Result};
 
@@ -28,12 +28,12 @@ pub(crate) async fn run_all(
     runner: Arc<dyn TaskRunner>,
     reporter: Arc<dyn Reporter>,
     options: RunOptions,
-    done: Done,
+    done: SharedRecords,
 ) -> Result<()> {
     let spool = Spool::new(MEMORY_BYTES, runner.spool().map_err(Error::Spool)?);
     let stages = query.cut.stages.len();
     let tracker = Arc::new(ProgressTracker::new(stages, query.bytes_total(), reporter));
-    let shared = Shared { runner, spool, tracker };
+    let shared = QueryContext { runner, spool, tracker };
     let RunOptions { workers, task_bytes, scan_task_bytes, .. } = options;
     let division = Division { workers, task_bytes, scan_task_bytes };
     let mut running = FuturesUnordered::new();

@@ -12,25 +12,25 @@ use snowmelt_plan::tasks::{PlannedTask, partitions_read};
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::{GangAsk, GangTask, MAX_STREAMS, Receiver, TaskStreams};
 
-use super::gangs::{Gang, Pair};
-use super::{Board, Running};
+use super::gangs::{PairGang, StagePair};
+use super::{AttemptRuns, Board};
 use crate::Result;
 use crate::driver::TaskError;
 use crate::driver::runner::reserve;
-use crate::driver::tasks::{Ended, How, Live};
+use crate::driver::tasks::{AttemptEnd, How, Live};
 
 /// The reason that is given for an attempt of a gang that did not count.
 const BROKEN: &str = "stream broken";
 
 impl<'q> Board<'q> {
     /// Begins the pairs that can begin.
-    pub(crate) fn begin_gangs(&mut self, running: &mut Running<'q>) -> Result<()> {
-        let is_ready = |pair: &Pair| {
+    pub(crate) fn begin_gangs(&mut self, running: &mut AttemptRuns<'q>) -> Result<()> {
+        let is_ready = |pair: &StagePair| {
             self.graph.can_begin(pair.sender, None)
                 && self.graph.can_begin(pair.receiver, Some(pair.sender as u32))
         };
         let pairs = self.gangs.pairs.iter().copied();
-        let (ready, later): (Vec<Pair>, Vec<Pair>) = pairs.partition(is_ready);
+        let (ready, later): (Vec<StagePair>, Vec<StagePair>) = pairs.partition(is_ready);
         self.gangs.pairs = later;
         for pair in ready {
             self.begin_gang(pair, running)?;
@@ -38,12 +38,12 @@ impl<'q> Board<'q> {
         Ok(())
     }
 
-    fn begin_gang(&mut self, pair: Pair, running: &mut Running<'q>) -> Result<()> {
+    fn begin_gang(&mut self, pair: StagePair, running: &mut AttemptRuns<'q>) -> Result<()> {
         self.begin(pair.sender, None)?;
         self.begin(pair.receiver, Some(pair.sender as u32))?;
         let senders = self.graph.tasks_of(pair.sender);
         let receivers = self.graph.tasks_of(pair.receiver);
-        let gang = Gang { pair, senders, receivers, done: Vec::new(), broken: None };
+        let gang = PairGang { pair, senders, receivers, done: Vec::new(), broken: None };
         let ask = GangAsk {
             senders: gang.senders.clone().map(|task| self.asked(task)).collect(),
             receivers: gang.receivers.clone().map(|task| self.asked(task)).collect(),
@@ -78,7 +78,7 @@ impl<'q> Board<'q> {
     }
 
     /// Returns the partitions of the first stage that each task of the second stage reads.
-    fn receivers(&self, gang: &Gang) -> Vec<Receiver> {
+    fn receivers(&self, gang: &PairGang) -> Vec<Receiver> {
         let stage = &self.query.cut.stages[gang.pair.receiver];
         let receiver = |task: u32| {
             let own = &self.entries[task as usize].planned.partitions;
@@ -96,7 +96,7 @@ impl<'q> Board<'q> {
 
     /// Handles a task of a gang that has ended well, or because a stream broke. Its results count
     /// when all tasks of the gang have ended well.
-    pub(crate) fn done_in_gang(&mut self, live: Live, ended: Ended) -> Result<()> {
+    pub(crate) fn done_in_gang(&mut self, live: Live, ended: AttemptEnd) -> Result<()> {
         let Some(index) = self.gangs.position(ended.task) else { return Ok(()) };
         let gang = &mut self.gangs.live[index];
         if has_failed(&ended) {
@@ -124,7 +124,7 @@ impl<'q> Board<'q> {
     /// minutes.
     pub(crate) fn end_broken(&mut self) -> Result<()> {
         let limit = self.options.stragglers.unexplained;
-        let is_late = |gang: &Gang| gang.broken.is_some_and(|at| at.elapsed() > limit);
+        let is_late = |gang: &PairGang| gang.broken.is_some_and(|at| at.elapsed() > limit);
         while let Some(index) = self.gangs.live.iter().position(is_late) {
             self.broke(index)?;
         }
@@ -147,7 +147,7 @@ impl<'q> Board<'q> {
     /// The task itself is left to the caller.
     pub(crate) fn break_gang(&mut self, of: u32, why: &str) -> Result<()> {
         let Some(gang) = self.gangs.take(of) else { return Ok(()) };
-        let Pair { sender, receiver } = gang.pair;
+        let StagePair { sender, receiver } = gang.pair;
         let text = format!("stages {sender} and {receiver} run again and store their rows: {why}");
         self.shared.tracker.note(&text);
         self.not_streamed(gang.pair, BROKEN);
@@ -178,11 +178,11 @@ impl<'q> Board<'q> {
     }
 
     /// Notes why a pair does not stream.
-    fn not_streamed(&self, pair: Pair, why: &'static str) {
+    fn not_streamed(&self, pair: StagePair, why: &'static str) {
         self.records().not_streamed.insert(pair.sender, why);
     }
 }
 
-fn has_failed(ended: &Ended) -> bool {
+fn has_failed(ended: &AttemptEnd) -> bool {
     !matches!(ended.result, Some(Ok(_)))
 }

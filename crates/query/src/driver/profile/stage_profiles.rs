@@ -10,14 +10,14 @@ use snowmelt_execute::tree::{count, visit_scans};
 use snowmelt_plan::stages::Stage;
 use snowmelt_plan::tables::left_out as left_out_of;
 
-use crate::driver::tasks::{Finished, Records};
+use crate::driver::tasks::{Finished, TaskRecords};
 
 /// A profile for each stage.
-pub(crate) fn stage_profiles(stages: &[Stage], records: &Records) -> Vec<StageProfile> {
+pub(crate) fn stage_profiles(stages: &[Stage], records: &TaskRecords) -> Vec<StageProfile> {
     (0..stages.len()).map(|index| profile(stages, index, records)).collect()
 }
 
-fn profile(stages: &[Stage], index: usize, records: &Records) -> StageProfile {
+fn profile(stages: &[Stage], index: usize, records: &TaskRecords) -> StageProfile {
     let stage = &stages[index];
     let finished: Vec<&Finished> = tasks_of(index, records).collect();
     let sum = |of: fn(&Finished) -> u64| finished.iter().map(|task| of(task)).sum::<u64>();
@@ -59,11 +59,11 @@ fn left_out(stage: &Stage) -> u64 {
     sum
 }
 
-fn tasks_of(stage: usize, records: &Records) -> impl Iterator<Item = &Finished> {
+fn tasks_of(stage: usize, records: &TaskRecords) -> impl Iterator<Item = &Finished> {
     records.finished.values().filter(move |task| task.stage == stage)
 }
 
-fn medium(stages: &[Stage], index: usize, records: &Records) -> String {
+fn medium(stages: &[Stage], index: usize, records: &TaskRecords) -> String {
     // A lane names its host if the query has several.
     let hosts = |stage| tasks_of(stage, records).map(|task| task.result.worker.host.as_deref());
     let stored = match hosts(index).flatten().next() {

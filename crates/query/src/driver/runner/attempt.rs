@@ -19,14 +19,14 @@ pub(crate) type OnProgress = Arc<dyn Fn(&TaskProgress) + Send + Sync>;
 /// The time at which a worker last sent something for an attempt. Shared with whoever waits for the
 /// attempt.
 #[derive(Debug)]
-pub(crate) struct Clock {
+pub(crate) struct AttemptClock {
     asked: Instant,
     // Microseconds since then, from 1; 0 if it has not begun.
     began: AtomicU64,
     heard: AtomicU64,
 }
 
-impl Clock {
+impl AttemptClock {
     pub(crate) fn new() -> Self {
         Self { asked: Instant::now(), began: AtomicU64::new(0), heard: AtomicU64::new(0) }
     }
@@ -61,7 +61,7 @@ pub struct Attempt {
     on_progress: OnProgress,
     // None if the task writes to a file.
     queue: Option<Arc<ResultQueue>>,
-    clock: Arc<Clock>,
+    clock: Arc<AttemptClock>,
     current: Option<u32>,
     pub(crate) parts: Results,
     pub(crate) bytes: u64,
@@ -74,13 +74,13 @@ impl Attempt {
         on_progress: OnProgress,
         queue: Option<Arc<ResultQueue>>,
     ) -> Self {
-        let clock = Arc::new(Clock::new());
+        let clock = Arc::new(AttemptClock::new());
         let parts = Results::new();
         Self { number, spool, on_progress, queue, clock, current: None, parts, bytes: 0 }
     }
 
     /// Replaces the attempt's clock by one that others can read.
-    pub(crate) fn timed(self, clock: Arc<Clock>) -> Self {
+    pub(crate) fn timed(self, clock: Arc<AttemptClock>) -> Self {
         Self { clock, ..self }
     }
 

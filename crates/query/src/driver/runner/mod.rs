@@ -13,7 +13,7 @@ mod options;
 mod task_runner;
 
 pub use attempt::Attempt;
-pub(crate) use attempt::{Clock, OnProgress};
+pub(crate) use attempt::{AttemptClock, OnProgress};
 pub(crate) use gang_room::{Reserving, reserve};
 pub use options::{RunOptions, Stragglers};
 pub use task_runner::{Reporter, RunProgress, TaskError, TaskResult, TaskRunner};

@@ -19,19 +19,19 @@ use snowmelt_wire::{OutputPartition, TaskStreams};
 
 use super::progress::ProgressTracker;
 use super::records::Finished;
-use crate::driver::runner::{Attempt, Clock, Reserving};
+use crate::driver::runner::{Attempt, AttemptClock, Reserving};
 use crate::driver::{TaskError, TaskResult, TaskRunner};
 use crate::{Error, Result};
 
 /// The state that all tasks of a query share.
-pub(crate) struct Shared {
+pub(crate) struct QueryContext {
     pub(crate) runner: Arc<dyn TaskRunner>,
     pub(crate) spool: Arc<Spool>,
     pub(crate) tracker: Arc<ProgressTracker>,
 }
 
-/// A task that has begun: its attempts.
-pub(crate) struct Entry {
+/// The attempts of a task that has begun.
+pub(crate) struct TaskAttempts {
     pub(crate) stage: usize,
     pub(crate) planned: Arc<PlannedTask>,
     /// Number of attempts that were asked for.
@@ -55,7 +55,7 @@ pub(crate) struct Live {
     pub(crate) id: u64,
     number: Arc<AtomicU32>,
     pub(crate) twin: bool,
-    pub(crate) clock: Arc<Clock>,
+    pub(crate) clock: Arc<AttemptClock>,
     /// The tasks whose outputs the attempt reads, each with the number of times that its output was
     /// made by then.
     pub(crate) inputs: Vec<(u32, u32)>,
@@ -73,8 +73,8 @@ pub(crate) enum How {
     Gang(Reserving, TaskStreams),
 }
 
-/// An attempt that has ended by itself.
-pub(crate) struct Ended {
+/// The end of an attempt that was not cancelled.
+pub(crate) struct AttemptEnd {
     pub(crate) id: u64,
     pub(crate) task: u32,
     pub(crate) attempt: Attempt,
@@ -83,9 +83,9 @@ pub(crate) struct Ended {
 }
 
 /// A running attempt; `None` if it was cancelled.
-pub(crate) type Run<'q> = BoxFuture<'q, Option<Ended>>;
+pub(crate) type AttemptRun<'q> = BoxFuture<'q, Option<AttemptEnd>>;
 
-impl Entry {
+impl TaskAttempts {
     pub(crate) fn new(stage: usize, planned: PlannedTask) -> Self {
         Self {
             stage,
@@ -124,12 +124,12 @@ impl Entry {
     /// cancelled before has none.
     pub(crate) fn attempt<'q>(
         &mut self,
-        shared: &'q Shared,
+        shared: &'q QueryContext,
         stage: &Stage,
         (id, since): (u64, Duration),
         inputs: Vec<(u32, u32)>,
         how: How,
-    ) -> Run<'q> {
+    ) -> AttemptRun<'q> {
         let mut planned = Arc::clone(&self.planned);
         let mut twin = false;
         let mut reserving = None;
@@ -149,7 +149,7 @@ impl Entry {
         }
         let queue = stage.queue().cloned();
         let tried = Arc::clone(&self.tried);
-        let clock = Arc::new(Clock::new());
+        let clock = Arc::new(AttemptClock::new());
         let timed = Arc::clone(&clock);
         let number = Arc::new(AtomicU32::new(self.tried()));
         let numbered = Arc::clone(&number);
@@ -160,7 +160,7 @@ impl Entry {
             if let Some(reserving) = reserving {
                 let Some(reserved) = reserving.await else {
                     let attempt = Attempt::new(0, spool, on_progress, queue);
-                    return Ended { id, task: planned.task, attempt, result: None };
+                    return AttemptEnd { id, task: planned.task, attempt, result: None };
                 };
                 Arc::make_mut(&mut planned).gang = Some(reserved.gang);
                 room = Some(reserved);
@@ -171,7 +171,7 @@ impl Entry {
             let result = Some(shared.runner.run(&planned, &mut attempt).await);
             // Held until here, because the gang is over when all of its tasks are.
             drop(room);
-            Ended { id, task: planned.task, attempt, result }
+            AttemptEnd { id, task: planned.task, attempt, result }
         };
         let (run, abort) = abortable(run);
         self.live.push(Live { id, number, twin, clock, inputs, since, abort });
@@ -204,7 +204,7 @@ impl Live {
 
 /// Checks the result of an attempt and commits its rows.
 pub(crate) fn finish(
-    entry: &Entry,
+    entry: &TaskAttempts,
     stage: &Stage,
     attempt: Attempt,
     mut result: TaskResult,

@@ -10,6 +10,6 @@ mod attempts;
 mod progress;
 mod records;
 
-pub(crate) use attempts::{Ended, Entry, How, Live, Run, Shared, finish};
+pub(crate) use attempts::{AttemptEnd, AttemptRun, How, Live, QueryContext, TaskAttempts, finish};
 pub(crate) use progress::ProgressTracker;
-pub(crate) use records::{Counts, Done, Finished, Records};
+pub(crate) use records::{AttemptCounts, Finished, SharedRecords, TaskRecords};

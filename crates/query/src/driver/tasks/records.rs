@@ -8,11 +8,11 @@ use snowmelt_api::DiscardedAttempt;
 use crate::driver::TaskResult;
 
 /// The records of a query, which its answer takes.
-pub(crate) type Done = Arc<Mutex<Records>>;
+pub(crate) type SharedRecords = Arc<Mutex<TaskRecords>>;
 
 /// The tasks of a query that are done, the attempts that did not count, and counts by stage.
 #[derive(Default)]
-pub(crate) struct Records {
+pub(crate) struct TaskRecords {
     /// By number, the tasks that are done. A task that runs again stays until it is done again.
     pub(crate) finished: BTreeMap<u32, Finished>,
     /// Attempts that did not count, each with its stage.
@@ -20,7 +20,7 @@ pub(crate) struct Records {
     /// Why the rows of a stage were stored that could have been streamed.
     pub(crate) not_streamed: BTreeMap<usize, &'static str>,
     /// Counts of attempts by stage.
-    pub(crate) counts: BTreeMap<usize, Counts>,
+    pub(crate) counts: BTreeMap<usize, AttemptCounts>,
 }
 
 /// A task that is done.
@@ -40,7 +40,7 @@ pub(crate) struct Finished {
 
 /// Attempts of a stage's tasks.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct AttemptCounts {
     pub(crate) attempts: u32,
     pub(crate) retries: u32,
     pub(crate) remakes: u32,

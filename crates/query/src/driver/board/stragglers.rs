@@ -18,9 +18,9 @@ pub(crate) struct Sample {
     pub(crate) took: Duration,
 }
 
-/// A task that runs, with a single attempt.
+/// A task that runs with a single attempt, and may get a twin.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Candidate {
+pub(crate) struct TwinCandidate {
     pub(crate) task: u32,
     pub(crate) work: u64,
     pub(crate) runs_for: Duration,
@@ -37,7 +37,7 @@ pub(crate) fn most_twins(tasks: usize) -> usize {
 }
 
 /// The tasks that are slow, the slowest first.
-pub(crate) fn slow(rules: &Stragglers, done: &[Sample], running: &[Candidate]) -> Vec<u32> {
+pub(crate) fn slow(rules: &Stragglers, done: &[Sample], running: &[TwinCandidate]) -> Vec<u32> {
     let cost = |work: u64| work as f64 + START_BYTES;
     let (Some(took), Some(rate)) = (
         median(done.iter().map(|task| task.took.as_secs_f64())),
@@ -45,7 +45,7 @@ pub(crate) fn slow(rules: &Stragglers, done: &[Sample], running: &[Candidate]) -
     ) else {
         return Vec::new();
     };
-    let beyond = |it: &Candidate| {
+    let beyond = |it: &TwinCandidate| {
         let expected = took.max(rate * cost(it.work));
         let limit = rules.factor * expected + rules.at_least.as_secs_f64();
         it.runs_for.as_secs_f64() / limit
@@ -78,8 +78,8 @@ mod tests {
         seconds.iter().map(sample).collect()
     }
 
-    fn running(task: u32, work: u64, seconds: u64) -> Candidate {
-        Candidate { task, work, runs_for: Duration::from_secs(seconds) }
+    fn running(task: u32, work: u64, seconds: u64) -> TwinCandidate {
+        TwinCandidate { task, work, runs_for: Duration::from_secs(seconds) }
     }
 
     #[test]
