@@ -30,7 +30,7 @@ use crate::rules::{
 use crate::spec::QuerySpec;
 use crate::sql::errors::sql_error;
 use crate::sql::naming::names;
-use crate::sql::{ResultKind, Statement, Writing, asof};
+use crate::sql::{ResultKind, Statement, StatementWriter, asof};
 use crate::{Error, Result, shared};
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
@@ -147,7 +147,7 @@ pub(crate) async fn physical_plan(
     };
     let declared = udf::declared_types(&spec.udfs)?;
     let mut query = statement.query.clone();
-    let mut writing = Writing::new(&state, &statement.values, declared);
+    let mut writing = StatementWriter::new(&state, &statement.values, declared);
     let logical = loop {
         let (typed, keys_are_merged) = writing.as_in_sql(&query);
         match all_columns::planned(typed, &state).await.and_then(lateral) {

@@ -11,16 +11,16 @@ use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceCh
 
 pub use leaves::{count, file_scan, is_partition_wise, of_union, visit, visit_scans};
 
+/// A node of a physical plan, with all that is below it.
+pub type PlanNode = Arc<dyn ExecutionPlan>;
+
 /// Identifies a node for as long as its plan lives.
-pub fn address(node: &Arc<dyn ExecutionPlan>) -> usize {
+pub fn address(node: &PlanNode) -> usize {
     Arc::as_ptr(node).cast::<()>() as usize
 }
 
 /// Returns the same operator over other inputs.
-pub fn with_children(
-    node: &Arc<dyn ExecutionPlan>,
-    children: Vec<Arc<dyn ExecutionPlan>>,
-) -> Result<Arc<dyn ExecutionPlan>> {
+pub fn with_children(node: &PlanNode, children: Vec<PlanNode>) -> Result<PlanNode> {
     let same = node.children().into_iter().zip(&children).all(|(a, b)| Arc::ptr_eq(a, b));
     if same {
         return Ok(Arc::clone(node));

@@ -9,9 +9,9 @@ use snowmelt_execute::scan::S3Settings;
 use snowmelt_execute::tree::visit_scans;
 
 use super::bill::{Used, cost};
-use super::opened::Opened;
 use super::reads::Reads;
 use super::scan::{Filled, Scan};
+use super::task_footers::TaskFooters;
 use super::work::Work;
 use crate::Result;
 use crate::prices::CostBasis;
@@ -151,7 +151,7 @@ fn scan_reads(stage: &Stage, planned: &[PlannedTask], work: &Work) -> StageReads
     let filled = filled_by_joins(stage.body(), work);
     let mut reads = StageReads::default();
     for task in planned {
-        let mut opened = Opened::new(&task.s3);
+        let mut opened = TaskFooters::new(&task.s3);
         visit_scans(stage.body(), &task.partitions, &mut |config, groups| {
             let scan = Scan::new(config, &filled);
             let is_stored = config.object_store_url.as_str().starts_with("s3://");

@@ -7,21 +7,21 @@
 //! | file | owns |
 //! |---|---|
 //! | `bill` | money from what was used |
-//! | `scan`, `opened`, `reads` | the requests of a scan of Parquet files |
+//! | `scan`, `task_footers`, `reads` | the requests of a scan of Parquet files |
 //! | `work` | processor time of operators |
 //! | `estimate` | the cost of a plan, by stage |
-//! | `shown` | the answer of EXPLAIN COST |
+//! | `cost_rows` | the answer of EXPLAIN COST |
 //!
 //! Boundary: nothing here reads a file or sends a request.
 
 mod bill;
+mod cost_rows;
 mod estimate;
-mod opened;
 mod reads;
 mod scan;
-mod shown;
+mod task_footers;
 mod work;
 
 pub use bill::{Used, cost};
+pub(crate) use cost_rows::as_rows;
 pub(crate) use estimate::{Circumstances, Estimate, estimate};
-pub(crate) use shown::as_rows;

@@ -26,8 +26,8 @@ use datafusion::physical_plan::metrics::Count;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
 use snowmelt_execute::scan::{Footer, LeftGroups, Pruning, Requests};
 
-use super::opened::Opened;
 use super::reads::Reads;
+use super::task_footers::TaskFooters;
 use crate::tables::read_bytes;
 
 /// Bytes of a Bloom filter's header, which tells its length.
@@ -75,7 +75,7 @@ impl<'s> Scan<'s> {
     }
 
     /// Returns the requests and bytes that a task reads of one part of a file.
-    pub(super) fn reads(&self, part: &PartitionedFile, opened: &mut Opened<'_>) -> Reads {
+    pub(super) fn reads(&self, part: &PartitionedFile, opened: &mut TaskFooters<'_>) -> Reads {
         let Some(footer) = part.extension::<Footer>() else {
             // Other formats are streams from their first byte to their last.
             return Reads { requests: 1, bytes: read_bytes(part), rows: 0 };
@@ -292,7 +292,7 @@ mod tests {
         let footers = Footers::new(&access.footers, Arc::clone(&counters));
         let footers = StoreFooters::from([("s3://b/".to_owned(), Arc::new(footers))]);
         let buckets = BTreeMap::from([("b".to_owned(), access)]);
-        let before = Scan::new(&config, &[]).reads(&part, &mut Opened::new(&buckets));
+        let before = Scan::new(&config, &[]).reads(&part, &mut TaskFooters::new(&buckets));
         let plan = DataSourceExec::from_data_source(config);
         let plan =
             with_own_parquet_reader(plan, &session.runtime_env(), &footers, 1 << 20).unwrap();

@@ -12,7 +12,7 @@ const VIEW_WIDTH: f64 = 16.0;
 
 /// A column of an operator's output.
 #[derive(Clone, Debug)]
-pub(crate) struct Column {
+pub(crate) struct ColumnEstimate {
     /// Number of distinct values.
     pub(crate) distinct: f64,
     /// Smallest and largest value of numbers and times.
@@ -25,7 +25,7 @@ pub(crate) struct Column {
     pub(crate) is_computed: bool,
 }
 
-impl Column {
+impl ColumnEstimate {
     /// A column whose values may all be different.
     pub(crate) fn unknown(rows: f64, width: f64) -> Self {
         Self { distinct: rows, range: None, nulls: 0.0, width, is_computed: false }
@@ -105,13 +105,13 @@ mod tests {
     fn the_width_of_texts_is_that_of_the_files() {
         let of = |bytes, data_type: &DataType| {
             let found = ColumnStatistics { byte_size: bytes, ..ColumnStatistics::new_unknown() };
-            Column::of_scan(&found, data_type, 1000.0).width
+            ColumnEstimate::of_scan(&found, data_type, 1000.0).width
         };
         let text = DataType::Utf8View;
         assert!((of(Precision::Inexact(78_000), &text) - 94.0).abs() < 1e-9);
         assert!((of(Precision::Absent, &text) - VARIABLE_WIDTH).abs() < 1e-9);
         assert!((of(Precision::Exact(8_000), &DataType::Int64) - 8.0).abs() < 1e-9);
         let none = ColumnStatistics::new_unknown().with_byte_size(Precision::Exact(0));
-        assert!((Column::of_scan(&none, &text, 0.0).width - VARIABLE_WIDTH).abs() < 1e-9);
+        assert!((ColumnEstimate::of_scan(&none, &text, 0.0).width - VARIABLE_WIDTH).abs() < 1e-9);
     }
 }

@@ -10,10 +10,10 @@ mod column;
 pub(crate) mod likely_tasks;
 mod operator;
 mod selectivity;
-pub(crate) mod small;
+pub(crate) mod small_inputs;
 pub(crate) mod sorts;
 
-pub(crate) use column::Column;
+pub(crate) use column::ColumnEstimate;
 pub(crate) use operator::estimate;
 pub(crate) use operator::{Size, size};
 pub(crate) use selectivity::selectivity;
@@ -25,7 +25,7 @@ pub(crate) struct Estimate {
     /// The rows of the operator's largest table before any filter, which bound the number of
     /// different keys.
     pub(crate) source_rows: f64,
-    pub(crate) columns: Vec<Column>,
+    pub(crate) columns: Vec<ColumnEstimate>,
 }
 
 impl Estimate {
@@ -64,8 +64,8 @@ impl Estimate {
     }
 
     /// A column of the output.
-    pub(crate) fn column(&self, index: usize) -> Column {
-        let unknown = || Column::unknown(self.rows, 8.0);
+    pub(crate) fn column(&self, index: usize) -> ColumnEstimate {
+        let unknown = || ColumnEstimate::unknown(self.rows, 8.0);
         self.columns.get(index).cloned().unwrap_or_else(unknown)
     }
 }

@@ -1,7 +1,5 @@
 //! Estimates of operators, from those of their inputs.
 
-use std::sync::Arc;
-
 use datafusion::common::JoinType;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
@@ -11,9 +9,9 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
 use snowmelt_execute::exchange::ExchangeReadExec;
-use snowmelt_execute::tree::file_scan;
+use snowmelt_execute::tree::{PlanNode, file_scan};
 
-use super::column::{Column, width};
+use super::column::{ColumnEstimate, width};
 use super::selectivity::{column, selectivity};
 use super::{Estimate, Input, joined_rows};
 use crate::operators::SharedExec;
@@ -31,8 +29,6 @@ const RESIDUAL: f64 = 0.5;
 /// An anti join keeps at least this part of the rows, and a semi join drops none for certain.
 const LEAST_ANTI: f64 = 0.1;
 
-type Plan = Arc<dyn ExecutionPlan>;
-
 /// The output of an operator in all partitions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
@@ -41,13 +37,13 @@ pub(crate) struct Size {
 }
 
 /// The size of an operator's output.
-pub(crate) fn size(node: &Plan) -> Size {
+pub(crate) fn size(node: &PlanNode) -> Size {
     let found = estimate(node);
     Size { rows: found.rows, bytes: found.rows * found.width() }
 }
 
 /// Estimates the rows and columns of an operator's output.
-pub(crate) fn estimate(node: &Plan) -> Estimate {
+pub(crate) fn estimate(node: &PlanNode) -> Estimate {
     let found = of_node(node);
     match node.fetch() {
         Some(fetch) if (fetch as f64) < found.rows => found.with_rows(fetch as f64),
@@ -55,7 +51,7 @@ pub(crate) fn estimate(node: &Plan) -> Estimate {
     }
 }
 
-fn of_node(node: &Plan) -> Estimate {
+fn of_node(node: &PlanNode) -> Estimate {
     let children = node.children();
     if children.is_empty() {
         return of_leaf(node);
@@ -88,8 +84,8 @@ fn of_node(node: &Plan) -> Estimate {
     of_others(node)
 }
 
-fn of_leaf(node: &Plan) -> Estimate {
-    if let Some(origin) = node.downcast_ref::<ExchangeReadExec>().and_then(|read| read.origin()) {
+fn of_leaf(node: &PlanNode) -> Estimate {
+    if let Some(origin) = node.downcast_ref::<ExchangeReadExec>().and_then(|downcast_ref| downcast_ref.origin()) {
         return estimate(origin);
     }
     if let Some(shared) = node.downcast_ref::<SharedExec>() {
@@ -107,8 +103,8 @@ fn of_leaf(node: &Plan) -> Estimate {
     let columns = fields.map(|(index, field)| {
         let found = statistics.as_ref().and_then(|found| found.column_statistics.get(index));
         match found {
-            Some(found) => Column::of_scan(found, field.data_type(), rows),
-            None => Column::unknown(rows, width(field.data_type())),
+            Some(found) => ColumnEstimate::of_scan(found, field.data_type(), rows),
+            None => ColumnEstimate::unknown(rows, width(field.data_type())),
         }
     });
     Estimate { rows, source_rows: rows, columns: columns.collect() }
@@ -120,7 +116,7 @@ fn of_projection(projection: &ProjectionExec) -> Estimate {
     let columns = projection.expr().iter().zip(schema.fields()).map(|(projected, field)| {
         match column(&projected.expr) {
             Some(index) => input.column(index),
-            None => Column::unknown(input.rows, width(field.data_type())),
+            None => ColumnEstimate::unknown(input.rows, width(field.data_type())),
         }
     });
     Estimate { columns: columns.collect(), ..input }
@@ -129,10 +125,10 @@ fn of_projection(projection: &ProjectionExec) -> Estimate {
 fn of_aggregate(aggregate: &AggregateExec) -> Estimate {
     let input = estimate(aggregate.input());
     let keys = aggregate.group_expr().expr().iter();
-    let keys: Vec<Column> = keys
+    let keys: Vec<ColumnEstimate> = keys
         .map(|(key, _)| match column(key) {
             Some(index) => input.column(index),
-            None => Column::unknown(input.rows, 8.0),
+            None => ColumnEstimate::unknown(input.rows, 8.0),
         })
         .collect();
     let groups = keys.iter().map(|key| key.distinct.max(1.0)).product::<f64>();
@@ -140,8 +136,11 @@ fn of_aggregate(aggregate: &AggregateExec) -> Estimate {
     let rows = (groups * sets).min((input.rows * sets).max(1.0));
     let schema = aggregate.schema();
     let columns = schema.fields().iter().enumerate().map(|(index, field)| match keys.get(index) {
-        Some(key) => Column { distinct: key.distinct.min(rows), ..key.clone() },
-        None => Column { is_computed: true, ..Column::unknown(rows, width(field.data_type())) },
+        Some(key) => ColumnEstimate { distinct: key.distinct.min(rows), ..key.clone() },
+        None => ColumnEstimate {
+            is_computed: true,
+            ..ColumnEstimate::unknown(rows, width(field.data_type()))
+        },
     });
     let source_rows = rows.min(input.source_rows);
     Estimate { rows, source_rows, columns: columns.collect() }
@@ -256,11 +255,11 @@ fn found(own: &Estimate, other: &Estimate, keys: &[(f64, f64)]) -> f64 {
 }
 
 fn marked(mut of: Estimate) -> Estimate {
-    of.columns.push(Column { distinct: 2.0, ..Column::unknown(of.rows, 1.0) });
+    of.columns.push(ColumnEstimate { distinct: 2.0, ..ColumnEstimate::unknown(of.rows, 1.0) });
     of
 }
 
-fn of_pairs(node: &Plan) -> Estimate {
+fn of_pairs(node: &PlanNode) -> Estimate {
     let children = node.children();
     let left = estimate(children[0]);
     let right = estimate(children[1]);
@@ -279,7 +278,7 @@ fn of_pairs(node: &Plan) -> Estimate {
     }
 }
 
-fn of_union(node: &Plan) -> Estimate {
+fn of_union(node: &PlanNode) -> Estimate {
     let inputs: Vec<Estimate> = node.children().into_iter().map(estimate).collect();
     let sum = |value: fn(&Estimate) -> f64| inputs.iter().map(value).sum::<f64>();
     let rows = sum(|input| input.rows);
@@ -289,18 +288,18 @@ fn of_union(node: &Plan) -> Estimate {
         let each = || inputs.iter().map(move |input| input.column(index));
         let distinct = each().map(|column| column.distinct).sum();
         let width = each().map(|column| column.width).fold(0.0, f64::max);
-        Column { distinct, ..Column::unknown(rows, width) }
+        ColumnEstimate { distinct, ..ColumnEstimate::unknown(rows, width) }
     });
     Estimate { rows, source_rows, columns: columns.collect() }
 }
 
 /// An operator that passes the rows of its first input on, and may add columns.
-fn of_others(node: &Plan) -> Estimate {
+fn of_others(node: &PlanNode) -> Estimate {
     let input = estimate(node.children()[0]);
     let schema = node.schema();
     let columns = schema.fields().iter().enumerate().map(|(index, field)| {
         let found = input.columns.get(index).cloned();
-        found.unwrap_or_else(|| Column::unknown(input.rows, width(field.data_type())))
+        found.unwrap_or_else(|| ColumnEstimate::unknown(input.rows, width(field.data_type())))
     });
     Estimate { columns: columns.collect(), ..input }
 }

@@ -10,7 +10,7 @@ use datafusion::physical_expr::expressions::{
 };
 use datafusion::physical_expr::utils::split_conjunction;
 
-use super::column::{Column, number};
+use super::column::{ColumnEstimate, number};
 
 /// The part of the rows that a comparison of unknown values keeps.
 const COMPARISON: f64 = 1.0 / 3.0;
@@ -28,7 +28,7 @@ type Expr = Arc<dyn PhysicalExpr>;
 
 /// The part of the rows that a condition keeps. Conditions on different columns are assumed to be
 /// independent.
-pub(crate) fn selectivity(condition: &Expr, columns: &[Column]) -> f64 {
+pub(crate) fn selectivity(condition: &Expr, columns: &[ColumnEstimate]) -> f64 {
     let mut kept = 1.0;
     let mut ranges: HashMap<usize, (f64, f64)> = HashMap::new();
     for part in split_conjunction(condition) {
@@ -47,7 +47,7 @@ pub(crate) fn selectivity(condition: &Expr, columns: &[Column]) -> f64 {
 }
 
 /// A comparison of a column with a number, as the column and the limits that it sets.
-fn limit(part: &Expr, columns: &[Column]) -> Option<(usize, f64, f64)> {
+fn limit(part: &Expr, columns: &[ColumnEstimate]) -> Option<(usize, f64, f64)> {
     let binary = part.downcast_ref::<BinaryExpr>()?;
     let (column, value, operator) = match (column(binary.left()), literal(binary.right())) {
         (Some(column), Some(value)) => (column, value, *binary.op()),
@@ -61,7 +61,7 @@ fn limit(part: &Expr, columns: &[Column]) -> Option<(usize, f64, f64)> {
     }
 }
 
-fn part_of_range(column: &Column, (least, most): (f64, f64)) -> f64 {
+fn part_of_range(column: &ColumnEstimate, (least, most): (f64, f64)) -> f64 {
     let Some((first, last)) = column.range else { return COMPARISON };
     let covered = most.min(last) - least.max(first);
     match (last - first, covered) {
@@ -72,7 +72,7 @@ fn part_of_range(column: &Column, (least, most): (f64, f64)) -> f64 {
     }
 }
 
-fn of_part(part: &Expr, columns: &[Column]) -> f64 {
+fn of_part(part: &Expr, columns: &[ColumnEstimate]) -> f64 {
     if let Some(binary) = part.downcast_ref::<BinaryExpr>() {
         return of_binary(binary, columns);
     }
@@ -98,7 +98,7 @@ fn of_part(part: &Expr, columns: &[Column]) -> f64 {
     if part.is::<expressions::DynamicFilterPhysicalExpr>() { 1.0 } else { OTHER }
 }
 
-fn of_binary(binary: &BinaryExpr, columns: &[Column]) -> f64 {
+fn of_binary(binary: &BinaryExpr, columns: &[ColumnEstimate]) -> f64 {
     let left = binary.left();
     let right = binary.right();
     match binary.op() {
@@ -132,7 +132,7 @@ fn of_binary(binary: &BinaryExpr, columns: &[Column]) -> f64 {
 }
 
 /// The part of the rows with one value.
-fn equals(column: Option<usize>, columns: &[Column]) -> f64 {
+fn equals(column: Option<usize>, columns: &[ColumnEstimate]) -> f64 {
     let found = column.and_then(|column| columns.get(column));
     found.map_or(PATTERN, |column| 1.0 / column.distinct.max(1.0))
 }
@@ -162,14 +162,14 @@ mod tests {
     fn kept(condition: impl Fn(&Schema) -> Expr) -> f64 {
         let field = |name| Field::new(name, DataType::Int64, true);
         let schema = Schema::new(vec![field("a"), field("b")]);
-        let a = Column {
+        let a = ColumnEstimate {
             distinct: 100.0,
             range: Some((0.0, 99.0)),
             nulls: 0.0,
             width: 8.0,
             is_computed: false,
         };
-        let b = Column { range: None, distinct: 5.0, ..a.clone() };
+        let b = ColumnEstimate { range: None, distinct: 5.0, ..a.clone() };
         selectivity(&condition(&schema), &[a, b])
     }
 

@@ -26,7 +26,7 @@ use crate::stages::{Cut, Stage, driver_text, workers_text};
 use crate::tables::TableInfo;
 use crate::tasks::{Division, Outputs, PlannedTask, TASK_BYTES, tasks, worth_a_task};
 pub use answer_columns::{output_batch, output_schema};
-use prepare::{Prepared, prepare};
+use prepare::{PreparedQuery, prepare};
 
 /// A query, cut into stages and the driver's part. `Answer::start` of `snowmelt_query` runs it.
 #[derive(Debug)]
@@ -69,8 +69,8 @@ pub async fn plan(spec: &QuerySpec) -> Result<PlannedQuery> {
 }
 
 impl PlannedQuery {
-    fn new(spec: &QuerySpec, prepared: Prepared, cpu_before: Duration) -> Result<Self> {
-        let Prepared { result_kind, cut, tables, pool, s3 } = prepared;
+    fn new(spec: &QuerySpec, prepared: PreparedQuery, cpu_before: Duration) -> Result<Self> {
+        let PreparedQuery { result_kind, cut, tables, pool, s3 } = prepared;
         let mut profile = started_profile(spec);
         let reach = if spec.hosts > 1 { ExchangeReach::Hosts } else { ExchangeReach::OneHost };
         profile.worker_plan = workers_text(&cut, reach);

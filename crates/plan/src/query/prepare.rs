@@ -14,7 +14,7 @@ use crate::tables::{self, TableInfo, formats, read_calls};
 use crate::{Error, Result, session};
 
 /// A query that is planned and cut.
-pub(crate) struct Prepared {
+pub(crate) struct PreparedQuery {
     pub(crate) result_kind: ResultKind,
     pub(crate) cut: Cut,
     pub(crate) tables: Vec<TableInfo>,
@@ -28,7 +28,7 @@ pub(crate) struct Prepared {
 ///
 /// # Errors
 /// Errors of the SQL or of its tables' locations.
-pub(crate) async fn prepare(spec: &QuerySpec) -> Result<Prepared> {
+pub(crate) async fn prepare(spec: &QuerySpec) -> Result<PreparedQuery> {
     spec.exchange.check().map_err(|report| Error::Task(Box::new(report)))?;
     let mut statement = sql::parse(&spec.sql, &spec.params)?;
     let csv = formats::options(&spec.csv).map_err(|report| Error::Setting(Box::new(report)))?;
@@ -52,5 +52,5 @@ pub(crate) async fn prepare(spec: &QuerySpec) -> Result<Prepared> {
         streams::choose(&mut cut.stages);
     }
     cut.driver = with_faster_operators(cut.driver)?;
-    Ok(Prepared { result_kind: statement.result_kind, cut, tables, pool, s3 })
+    Ok(PreparedQuery { result_kind: statement.result_kind, cut, tables, pool, s3 })
 }

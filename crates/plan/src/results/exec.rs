@@ -61,8 +61,8 @@ impl ResultExec {
         Self { properties, in_order, ..Self::new(stage, root, queue) }
     }
 
-    fn reader(&self, partition: u32) -> Reader {
-        Reader {
+    fn reader(&self, partition: u32) -> SegmentReader {
+        SegmentReader {
             schema: Arc::clone(&self.schema),
             queue: Arc::clone(&self.queue),
             partition,
@@ -103,8 +103,9 @@ impl ExecutionPlan for ResultExec {
             Some(ranges) => 0..ranges,
             None => partition as u32..partition as u32 + 1,
         };
-        let readers: Vec<Reader> = partitions.map(|partition| self.reader(partition)).collect();
-        let rows = |reader: Reader| {
+        let readers: Vec<SegmentReader> =
+            partitions.map(|partition| self.reader(partition)).collect();
+        let rows = |reader: SegmentReader| {
             stream::try_unfold(reader, |mut reader| async move {
                 Ok(reader.next().await?.map(|batch| (batch, reader)))
             })
@@ -119,7 +120,7 @@ impl ExecutionPlan for ResultExec {
 }
 
 /// Decodes the segments of a partition one by one: only one is in memory in both forms.
-struct Reader {
+struct SegmentReader {
     schema: SchemaRef,
     queue: Arc<ResultQueue>,
     partition: u32,
@@ -134,7 +135,7 @@ struct Reader {
     metrics: BaselineMetrics,
 }
 
-impl Reader {
+impl SegmentReader {
     async fn next(&mut self) -> Result<Option<RecordBatch>> {
         loop {
             if let Some(batch) = self.decoded.pop_front() {

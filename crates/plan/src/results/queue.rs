@@ -23,7 +23,7 @@ use crate::Result;
 pub struct ResultQueue {
     streaming: AtomicBool,
     keeps: bool,
-    parts: Mutex<BTreeMap<u32, Part>>,
+    parts: Mutex<BTreeMap<u32, PartitionResults>>,
     changed: Notify,
 }
 
@@ -32,7 +32,7 @@ pub type Results = BTreeMap<u32, Vec<Segment>>;
 
 /// The unread results of one partition.
 #[derive(Debug, Default)]
-struct Part {
+struct PartitionResults {
     segments: VecDeque<Arc<Segment>>,
     // The number of attempts that were lost while their results were readable.
     restarts: u32,
@@ -148,7 +148,7 @@ impl ResultQueue {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Part>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, PartitionResults>> {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

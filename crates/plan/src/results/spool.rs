@@ -30,10 +30,10 @@ struct State {
 
 /// A frame of results, in memory or on disk. Dropping it returns its memory to the budget.
 #[derive(Debug)]
-pub struct Segment(Stored);
+pub struct Segment(FrameStorage);
 
 #[derive(Debug)]
-enum Stored {
+enum FrameStorage {
     Memory { frame: Frame, _share: BudgetShare },
     Disk { kind: Kind, file: Arc<File>, offset: u64, length: usize },
 }
@@ -65,14 +65,14 @@ impl Spool {
         if state.in_memory + bytes <= self.budget {
             state.in_memory += bytes;
             let share = BudgetShare { spool: Arc::clone(self), bytes };
-            return Ok(Segment(Stored::Memory { frame, _share: share }));
+            return Ok(Segment(FrameStorage::Memory { frame, _share: share }));
         }
         let offset = state.reserve(bytes);
         drop(state);
         self.file.write_all_at(&frame.payload, offset).map_err(Error::Spool)?;
         let file = Arc::clone(&self.file);
         let length = frame.payload.len();
-        Ok(Segment(Stored::Disk { kind: frame.kind, file, offset, length }))
+        Ok(Segment(FrameStorage::Disk { kind: frame.kind, file, offset, length }))
     }
 }
 
@@ -88,8 +88,8 @@ impl Segment {
     /// Loads the frame.
     pub fn load(&self) -> Result<Frame> {
         match &self.0 {
-            Stored::Memory { frame, .. } => Ok(frame.clone()),
-            Stored::Disk { kind, file, offset, length } => {
+            FrameStorage::Memory { frame, .. } => Ok(frame.clone()),
+            FrameStorage::Disk { kind, file, offset, length } => {
                 let mut payload = vec![0; *length];
                 file.read_exact_at(&mut payload, *offset).map_err(Error::Spool)?;
                 Ok(Frame::new(*kind, payload))
@@ -114,8 +114,8 @@ mod tests {
     fn frames_beyond_the_budget_are_read_from_disk() {
         let spool = spool(100);
         let kept: Vec<Segment> = (0..5).map(|byte| spool.keep(frame(byte, 60)).unwrap()).collect();
-        assert!(matches!(kept[0].0, Stored::Memory { .. }));
-        assert!(kept[1..].iter().all(|segment| matches!(segment.0, Stored::Disk { .. })));
+        assert!(matches!(kept[0].0, FrameStorage::Memory { .. }));
+        assert!(kept[1..].iter().all(|segment| matches!(segment.0, FrameStorage::Disk { .. })));
         for (byte, segment) in kept.iter().enumerate() {
             assert_eq!(segment.load().unwrap(), frame(byte as u8, 60));
         }
@@ -125,6 +125,6 @@ mod tests {
     fn dropped_results_return_their_memory() {
         let spool = spool(100);
         drop(spool.keep(frame(1, 100)).unwrap());
-        assert!(matches!(spool.keep(frame(2, 100)).unwrap().0, Stored::Memory { .. }));
+        assert!(matches!(spool.keep(frame(2, 100)).unwrap().0, FrameStorage::Memory { .. }));
     }
 }

@@ -11,14 +11,14 @@ use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Projection
 use super::table::SharedTable;
 
 /// A part of a plan, and the table that stands for it.
-pub(crate) struct Part {
+pub(crate) struct SharedPart {
     pub(crate) table: Arc<SharedTable>,
     /// The part over tables that stand for others.
     pub(crate) body: LogicalPlan,
     pub(crate) whole: Arc<LogicalPlan>,
 }
 
-impl Part {
+impl SharedPart {
     /// True if the part is a union of several queries. Conditions of its readers may leave out some
     /// of these: then each reader makes few of the part's rows.
     pub(crate) fn is_union(&self) -> bool {
@@ -37,7 +37,7 @@ impl Part {
 pub(crate) fn divide(
     plan: &LogicalPlan,
     alone: &HashSet<Arc<LogicalPlan>>,
-) -> Result<(LogicalPlan, Vec<Part>)> {
+) -> Result<(LogicalPlan, Vec<SharedPart>)> {
     let mut readers = HashMap::new();
     count(plan, alone, &mut readers)?;
     readers.retain(|_, readers| *readers > 1);
@@ -72,7 +72,7 @@ struct Divider {
     readers: HashMap<Arc<LogicalPlan>, u32>,
     tables: HashMap<Arc<LogicalPlan>, Arc<SharedTable>>,
     // Each behind those that it reads.
-    parts: Vec<Part>,
+    parts: Vec<SharedPart>,
 }
 
 impl Divider {
@@ -103,7 +103,7 @@ impl Divider {
         let table = Arc::new(SharedTable::new(number, body.schema()));
         self.tables.insert(Arc::clone(&body), Arc::clone(&table));
         let over = self.over_tables(body.as_ref().clone())?;
-        self.parts.push(Part { table: Arc::clone(&table), body: over, whole: body });
+        self.parts.push(SharedPart { table: Arc::clone(&table), body: over, whole: body });
         Ok(table)
     }
 }

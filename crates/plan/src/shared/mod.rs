@@ -20,17 +20,15 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::OptimizerConfig;
-use datafusion::physical_plan::ExecutionPlan;
+use snowmelt_execute::tree::PlanNode;
 
 use crate::estimate::likely_tasks::likely_tasks;
 use crate::operators::may_differ;
 use crate::rules::joins::independent;
 use crate::rules::with_null_safe_keys;
-use find::{Part, divide};
+use find::{SharedPart, divide};
 use need::{Need, needs};
 use worth::is_worth;
-
-type Plan = Arc<dyn ExecutionPlan>;
 
 /// Makes the optimised physical plan of a query for a largest number of tasks, and for the bytes of
 /// files that are worth a task.
@@ -41,7 +39,7 @@ pub(crate) async fn physical_plan(
     logical: LogicalPlan,
     state: &SessionState,
     tasks: (usize, u64),
-) -> Result<Plan> {
+) -> Result<PlanNode> {
     let analyzed = state.analyzer().execute_and_check(logical, &state.options(), |_, _| {})?;
     let mut alone = HashSet::new();
     // Each time, at least one more part is planned wherever it is read.
@@ -72,7 +70,7 @@ async fn physical(
     optimized: &LogicalPlan,
     state: &SessionState,
     tasks: (usize, u64),
-) -> Result<Plan> {
+) -> Result<PlanNode> {
     let physical = state.query_planner().create_physical_plan(optimized, state).await?;
     let merged = independent::merge_shared(physical)?;
     let tasks = likely_tasks(&merged, tasks.0, tasks.1);
@@ -83,13 +81,13 @@ async fn physical(
 /// planned before them. Returns a part that is not worth it, if there is one.
 async fn with_parts(
     plan: LogicalPlan,
-    parts: Vec<Part>,
+    parts: Vec<SharedPart>,
     state: &SessionState,
     tasks: (usize, u64),
-) -> Result<Result<Plan, Arc<LogicalPlan>>> {
+) -> Result<Result<PlanNode, Arc<LogicalPlan>>> {
     let plan = optimized(plan, state)?;
     let mut needed = needs(&plan)?;
-    let mut ready: Vec<(Part, Need, LogicalPlan)> = Vec::with_capacity(parts.len());
+    let mut ready: Vec<(SharedPart, Need, LogicalPlan)> = Vec::with_capacity(parts.len());
     for part in parts {
         // Nobody reads what the optimiser left out.
         let Some(need) = needed.remove(&part.table.name) else { continue };

@@ -9,7 +9,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::utils::{conjunction, disjunction};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 
-use super::find::Part;
+use super::find::SharedPart;
 use super::table::SharedTable;
 
 /// The columns and rows of a part that are needed.
@@ -43,7 +43,7 @@ impl Need {
     }
 
     /// Returns the part with the needed columns, and at least the needed rows.
-    pub(crate) fn of(&self, part: &Part) -> Result<LogicalPlan> {
+    pub(crate) fn of(&self, part: &SharedPart) -> Result<LogicalPlan> {
         let schema = part.body.schema();
         let mut plan = LogicalPlanBuilder::from(part.body.clone());
         let conditions: Option<Vec<Expr>> = self.rows.iter().cloned().collect();

@@ -16,7 +16,6 @@ use datafusion::common::JoinType;
 use datafusion::error::Result;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
@@ -25,13 +24,11 @@ use datafusion::physical_plan::joins::{HashJoinExec, HashJoinExecBuilder, Partit
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
-use snowmelt_execute::tree::{address, count, with_children};
+use snowmelt_execute::tree::{PlanNode, address, count, with_children};
 
-use crate::estimate::small::is_small;
+use crate::estimate::small_inputs::is_small;
 use crate::estimate::{Estimate, estimate};
 use crate::operators::is_nondeterministic;
-
-type Plan = Arc<dyn ExecutionPlan>;
 
 /// Bytes of the largest side whose keys are passed on: every task reads it and keeps it in memory.
 const MAX_BYTES: f64 = (16 << 20) as f64;
@@ -52,7 +49,7 @@ const LOOK_UP: f64 = 25.0;
 const COLLECTED: f64 = 60.0;
 
 /// Adds semi joins where they save work. For a plan whose distribution is enforced.
-pub(crate) fn reduce(plan: Plan, tasks: usize) -> Result<Plan> {
+pub(crate) fn reduce(plan: PlanNode, tasks: usize) -> Result<PlanNode> {
     let mut reducer = Reducer { tasks, shared: HashSet::new(), kept: Vec::new() };
     reducer.node(&plan)
 }
@@ -62,14 +59,14 @@ struct Reducer {
     /// Nodes that the plan refers to twice, by address: a change of one would be a copy.
     shared: HashSet<usize>,
     // Keeps their addresses in use.
-    kept: Vec<Plan>,
+    kept: Vec<PlanNode>,
 }
 
 /// The keys of a join's other side.
-struct Keys<'j> {
+struct SideKeys<'j> {
     join: &'j HashJoinExec,
     /// The plan of the other side, as one partition.
-    side: Plan,
+    side: PlanNode,
     rows: f64,
     /// Indexes of the keys among the columns of `side`.
     columns: Vec<usize>,
@@ -81,7 +78,7 @@ struct Keys<'j> {
 type Own = Vec<(usize, usize)>;
 
 impl Reducer {
-    fn node(&mut self, node: &Plan) -> Result<Plan> {
+    fn node(&mut self, node: &PlanNode) -> Result<PlanNode> {
         let children = node.children().into_iter().map(|child| self.node(child));
         let node = with_children(node, children.collect::<Result<_>>()?)?;
         let Some(join) = node.downcast_ref::<HashJoinExec>().filter(|join| !join.null_aware) else {
@@ -109,11 +106,11 @@ impl Reducer {
     /// nothing. `worth` is true if it saves an operator above the part.
     fn below(
         &self,
-        part: &Plan,
+        part: &PlanNode,
         own: &[(usize, usize)],
-        keys: &Keys<'_>,
+        keys: &SideKeys<'_>,
         worth: bool,
-    ) -> Result<Option<Plan>> {
+    ) -> Result<Option<PlanNode>> {
         let pushed = match self.shared.contains(&address(part)) {
             true => None,
             false => input(part, own),
@@ -122,7 +119,7 @@ impl Reducer {
             let children = part.children();
             let below = self.below(children[child], &own, keys, worth || is_costly(part))?;
             if let Some(below) = below {
-                let mut children: Vec<Plan> = children.into_iter().cloned().collect();
+                let mut children: Vec<PlanNode> = children.into_iter().cloned().collect();
                 children[child] = below;
                 return with_children(part, children).map(Some);
             }
@@ -133,7 +130,7 @@ impl Reducer {
         }
     }
 
-    fn saves(&self, rows: &Estimate, own: &[(usize, usize)], keys: &Keys<'_>) -> bool {
+    fn saves(&self, rows: &Estimate, own: &[(usize, usize)], keys: &SideKeys<'_>) -> bool {
         let of_key = |(key, column): &(usize, usize)| {
             keys.distinct[*key] / rows.column(*column).distinct.max(1.0)
         };
@@ -158,10 +155,10 @@ fn may_drop(kind: &JoinType, of_right: bool) -> bool {
 /// read; and the keys in terms of the other side.
 fn keys<'j>(
     join: &'j HashJoinExec,
-    of: &Plan,
+    of: &PlanNode,
     is_left: bool,
     tasks: usize,
-) -> Option<(Plan, Keys<'j>, Own)> {
+) -> Option<(PlanNode, SideKeys<'j>, Own)> {
     let mut theirs = Own::new();
     let mut own = Own::new();
     for (key, (left, right)) in join.on().iter().enumerate() {
@@ -183,14 +180,14 @@ fn keys<'j>(
     }
     let columns: Vec<usize> = theirs.into_iter().map(|(_, column)| column).collect();
     let distinct = columns.iter().map(|column| found.column(*column).distinct).collect();
-    let side: Plan = match of.is::<RepartitionExec>() {
+    let side: PlanNode = match of.is::<RepartitionExec>() {
         true => Arc::new(CoalescePartitionsExec::new(Arc::clone(&of))),
         false => Arc::clone(&of),
     };
-    Some((of, Keys { join, side, rows: found.rows, columns, distinct }, own))
+    Some((of, SideKeys { join, side, rows: found.rows, columns, distinct }, own))
 }
 
-fn column(plan: &Plan, index: usize) -> Arc<dyn PhysicalExpr> {
+fn column(plan: &PlanNode, index: usize) -> Arc<dyn PhysicalExpr> {
     Arc::new(Column::new(plan.schema().field(index).name(), index))
 }
 
@@ -199,14 +196,14 @@ fn most_bytes(tasks: usize) -> f64 {
 }
 
 /// True for the output of a stage, and for what tasks read themselves.
-fn is_readable(node: &Plan) -> bool {
+fn is_readable(node: &PlanNode) -> bool {
     node.is::<RepartitionExec>()
         || node.is::<CoalescePartitionsExec>()
         || (count(node) == 1 && is_small(node))
 }
 
 /// `part` without the rows that have none of the keys.
-fn semi_join(part: &Plan, own: &[(usize, usize)], keys: &Keys<'_>) -> Result<Plan> {
+fn semi_join(part: &PlanNode, own: &[(usize, usize)], keys: &SideKeys<'_>) -> Result<PlanNode> {
     let pair =
         |(key, own): &(usize, usize)| (column(&keys.side, keys.columns[*key]), column(part, *own));
     let on = own.iter().map(pair).collect();
@@ -217,7 +214,7 @@ fn semi_join(part: &Plan, own: &[(usize, usize)], keys: &Keys<'_>) -> Result<Pla
 }
 
 /// True for operators that cost more for each row than the semi join.
-fn is_costly(node: &Plan) -> bool {
+fn is_costly(node: &PlanNode) -> bool {
     node.is::<RepartitionExec>()
         || node.is::<AggregateExec>()
         || node.is::<SortExec>()
@@ -235,7 +232,7 @@ fn is_outer(join: &HashJoinExec) -> bool {
 
 /// Returns the input that gives keys of a node's output, and the keys in terms of this input, if
 /// rows can be dropped there instead. Keys that are computed, or come from elsewhere, are left out.
-fn input(node: &Plan, keys: &[(usize, usize)]) -> Option<(usize, Own)> {
+fn input(node: &PlanNode, keys: &[(usize, usize)]) -> Option<(usize, Own)> {
     if node.fetch().is_some() || is_nondeterministic(node) {
         return None;
     }

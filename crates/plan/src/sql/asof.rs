@@ -34,7 +34,7 @@ pub(crate) fn function() -> Arc<ScalarUDF> {
 }
 
 /// The reason why a query is refused, and a hint.
-type Wrong = (&'static str, &'static str);
+type RefusalReason = (&'static str, &'static str);
 
 const FORM: &str =
     "write FROM a ASOF JOIN b ON a.key = b.key AND a.time >= b.time, or USING (key, time)";
@@ -43,12 +43,12 @@ const FORM: &str =
 ///
 /// # Errors
 /// The reason why an ASOF join is not supported, with a hint.
-pub(crate) fn write(query: &mut Query) -> Result<(), Wrong> {
+pub(crate) fn write(query: &mut Query) -> Result<(), RefusalReason> {
     struct Marking;
     impl VisitorMut for Marking {
-        type Break = Wrong;
+        type Break = RefusalReason;
 
-        fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Wrong> {
+        fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<RefusalReason> {
             match select.from.iter_mut().try_for_each(mark_joins) {
                 Ok(()) => ControlFlow::Continue(()),
                 Err(wrong) => ControlFlow::Break(wrong),
@@ -61,7 +61,7 @@ pub(crate) fn write(query: &mut Query) -> Result<(), Wrong> {
     }
 }
 
-fn mark_joins(from: &mut TableWithJoins) -> Result<(), Wrong> {
+fn mark_joins(from: &mut TableWithJoins) -> Result<(), RefusalReason> {
     let factors = from.joins.iter_mut().map(|join| &mut join.relation);
     for factor in std::iter::once(&mut from.relation).chain(factors) {
         if let TableFactor::NestedJoin { table_with_joins, .. } = factor {
@@ -72,7 +72,7 @@ fn mark_joins(from: &mut TableWithJoins) -> Result<(), Wrong> {
 }
 
 /// A join with USING stays marked as it is, until the columns of its sides are known.
-fn mark(join: &mut Join) -> Result<(), Wrong> {
+fn mark(join: &mut Join) -> Result<(), RefusalReason> {
     use JoinOperator::{Inner, Join, Left, LeftOuter};
     let (Join(constraint) | Inner(constraint) | Left(constraint) | LeftOuter(constraint)) =
         &mut join.join_operator
@@ -90,7 +90,7 @@ fn mark(join: &mut Join) -> Result<(), Wrong> {
     }
 }
 
-fn marked(condition: &Expr) -> Result<Expr, Wrong> {
+fn marked(condition: &Expr) -> Result<Expr, RefusalReason> {
     let mut terms = Vec::new();
     let mut found = 0;
     terms_of(condition, &mut terms);

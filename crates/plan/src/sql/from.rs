@@ -20,12 +20,12 @@ const SERIES: [&str; 2] = ["generate_series", "range"];
 
 /// Writes the tables of a query.
 pub(crate) fn write(query: &mut Query) {
-    _ = VisitMut::visit(query, &mut Tables);
+    _ = VisitMut::visit(query, &mut TableVisitor);
 }
 
-struct Tables;
+struct TableVisitor;
 
-impl VisitorMut for Tables {
+impl VisitorMut for TableVisitor {
     type Break = Infallible;
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Infallible> {
@@ -87,8 +87,8 @@ fn with_column(mut alias: TableAlias) -> TableAlias {
 }
 
 fn has_column(value: &Expr) -> bool {
-    struct Columns;
-    impl Visitor for Columns {
+    struct ColumnFinder;
+    impl Visitor for ColumnFinder {
         type Break = ();
 
         fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
@@ -98,5 +98,5 @@ fn has_column(value: &Expr) -> bool {
             }
         }
     }
-    Visit::visit(value, &mut Columns).is_break()
+    Visit::visit(value, &mut ColumnFinder).is_break()
 }

@@ -35,4 +35,4 @@ mod writing;
 pub(crate) use asof::NEAREST;
 pub use definition::definition;
 pub(crate) use statement::{ResultKind, Statement, parse};
-pub(crate) use writing::Writing;
+pub(crate) use writing::StatementWriter;

@@ -26,15 +26,15 @@ const VALUE_HINT: &str = "pass it beside the SQL: --param NAME=VALUE (1=VALUE fo
 
 /// The values of a statement's parameters, by the parameters' positions.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Bound(BTreeMap<Location, Expr>);
+pub(crate) struct ParameterValues(BTreeMap<Location, Expr>);
 
 /// The error about the parameters of a statement, and the text of the parameter that it is about.
-pub(crate) type Wrong = (ErrorReport, Option<String>);
+pub(crate) type ParameterError = (ErrorReport, Option<String>);
 
-impl Bound {
+impl ParameterValues {
     /// The values for the parameters of a query.
-    pub(crate) fn new(query: &Query, given: &Parameters) -> Result<Self, Wrong> {
-        let mut found = Found::default();
+    pub(crate) fn new(query: &Query, given: &Parameters) -> Result<Self, ParameterError> {
+        let mut found = ParameterCollector::default();
         if let ControlFlow::Break(text) = Visit::visit(query, &mut found) {
             let message = format!("the parameter {text} is a whole key of ORDER BY or GROUP BY");
             let report = ErrorReport::new(Code::SQL_SYNTAX, message)
@@ -62,15 +62,15 @@ impl Bound {
             return;
         }
         if let DfStatement::Statement(inner) = statement {
-            _ = VisitMut::visit(inner.as_mut(), &mut Put(self));
+            _ = VisitMut::visit(inner.as_mut(), &mut ParameterWriter(self));
         }
     }
 
     /// Returns the query with its values. An error if a parameter is where no value can be.
-    pub(crate) fn of(&self, query: &Query) -> Result<Query, Wrong> {
+    pub(crate) fn of(&self, query: &Query) -> Result<Query, ParameterError> {
         let mut query = query.clone();
-        _ = VisitMut::visit(&mut query, &mut Put(self));
-        let mut left = Found::default();
+        _ = VisitMut::visit(&mut query, &mut ParameterWriter(self));
+        let mut left = ParameterCollector::default();
         _ = Visit::visit(&query, &mut left);
         match left.at.pop_first() {
             None => Ok(query),
@@ -86,11 +86,11 @@ impl Bound {
 
 /// The parameters of a query. Breaks at one that a value would change in its meaning.
 #[derive(Default)]
-struct Found {
+struct ParameterCollector {
     at: BTreeMap<Location, String>,
 }
 
-impl Visitor for Found {
+impl Visitor for ParameterCollector {
     type Break = String;
 
     fn pre_visit_value(&mut self, value: &ValueWithSpan) -> ControlFlow<String> {
@@ -132,9 +132,9 @@ fn placeholder(expr: &Expr) -> Option<(Location, &str)> {
     }
 }
 
-struct Put<'a>(&'a Bound);
+struct ParameterWriter<'a>(&'a ParameterValues);
 
-impl VisitorMut for Put<'_> {
+impl VisitorMut for ParameterWriter<'_> {
     type Break = Infallible;
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Infallible> {

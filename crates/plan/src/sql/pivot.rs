@@ -319,8 +319,8 @@ fn text_of(value: &Expr) -> String {
 /// # Errors
 /// The part of a PIVOT or UNPIVOT that cannot be written as a subquery.
 pub(crate) fn write(query: &mut Query) -> Result<(), String> {
-    struct Writing;
-    impl VisitorMut for Writing {
+    struct PivotWriter;
+    impl VisitorMut for PivotWriter {
         type Break = String;
 
         fn post_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<String> {
@@ -332,7 +332,7 @@ pub(crate) fn write(query: &mut Query) -> Result<(), String> {
             ControlFlow::Continue(())
         }
     }
-    match VisitMut::visit(query, &mut Writing) {
+    match VisitMut::visit(query, &mut PivotWriter) {
         ControlFlow::Break(wrong) => Err(wrong),
         ControlFlow::Continue(()) => Ok(()),
     }

@@ -58,8 +58,8 @@ fn amount(sample: &TableSample) -> Option<(TableSampleUnit, &str)> {
 /// # Errors
 /// The reason why a sample is not supported, with a hint. The planner would read the whole table.
 pub(crate) fn write(query: &mut Query) -> Result<(), (&'static str, &'static str)> {
-    struct Writing;
-    impl VisitorMut for Writing {
+    struct SampleWriter;
+    impl VisitorMut for SampleWriter {
         type Break = (&'static str, &'static str);
 
         fn post_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<Self::Break> {
@@ -72,7 +72,7 @@ pub(crate) fn write(query: &mut Query) -> Result<(), (&'static str, &'static str
             ControlFlow::Continue(())
         }
     }
-    match VisitMut::visit(query, &mut Writing) {
+    match VisitMut::visit(query, &mut SampleWriter) {
         ControlFlow::Break(wrong) => Err(wrong),
         ControlFlow::Continue(()) => Ok(()),
     }

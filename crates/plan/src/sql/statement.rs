@@ -16,7 +16,7 @@ use snowmelt_wire::Parameters;
 
 use super::dialect::{self, PostgresLike};
 use super::errors::sql_error;
-use super::parameters::{self, Bound};
+use super::parameters::{self, ParameterValues};
 use super::{asof, equivalents, from, meaning, pivot, samples};
 use crate::{Error, Result};
 
@@ -25,7 +25,7 @@ pub(crate) struct Statement {
     /// The query, without its EXPLAIN. Its parameters are in it: they name columns.
     pub(crate) query: DfStatement,
     /// The values of the query's parameters.
-    pub(crate) values: Bound,
+    pub(crate) values: ParameterValues,
     /// The kind of result that the statement gives.
     pub(crate) result_kind: ResultKind,
     /// Names in single quotes in FROM, which are always locations.
@@ -155,11 +155,11 @@ fn accept_sql(
         other => return Err(not_a_query(&other.to_string())),
     };
     pivot::write(&mut query).map_err(|message| refused(&message, PIVOT_HINT))?;
-    let wrong = |(report, name): parameters::Wrong| match name {
+    let wrong = |(report, name): parameters::ParameterError| match name {
         Some(name) => sql_error::location_error(Error::Sql(Box::new(report)), &name, text.sql),
         None => Error::Sql(Box::new(report)),
     };
-    let values = Bound::new(&query, text.params).map_err(wrong)?;
+    let values = ParameterValues::new(&query, text.params).map_err(wrong)?;
     let mut check = ReadOnlyCheck::default();
     if let ControlFlow::Break(refusal) =
         Visit::visit(&values.of(&query).map_err(wrong)?, &mut check)

@@ -9,16 +9,16 @@ use futures::FutureExt;
 
 use super::literals::{self, Declared};
 use super::naming::{Reused, same_names};
-use super::parameters::Bound;
+use super::parameters::ParameterValues;
 use super::{equivalents, meaning, using};
 
 /// Functions that have another value at each call.
 const VARYING: [&str; 3] = ["random", "uuid", "gen_random_uuid"];
 
-/// How a statement is written.
-pub(crate) struct Writing<'a> {
+/// Writes a statement as the planner is to read it.
+pub(crate) struct StatementWriter<'a> {
     state: &'a SessionState,
-    values: &'a Bound,
+    values: &'a ParameterValues,
     /// The user's functions.
     declared: Declared,
     /// True if the planner gave different expressions the same name.
@@ -26,8 +26,12 @@ pub(crate) struct Writing<'a> {
     reused: Reused,
 }
 
-impl<'a> Writing<'a> {
-    pub(crate) fn new(state: &'a SessionState, values: &'a Bound, declared: Declared) -> Self {
+impl<'a> StatementWriter<'a> {
+    pub(crate) fn new(
+        state: &'a SessionState,
+        values: &'a ParameterValues,
+        declared: Declared,
+    ) -> Self {
         Self { state, values, declared, tells_apart: false, reused: Reused::default() }
     }
 

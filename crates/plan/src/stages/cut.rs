@@ -35,9 +35,9 @@ use snowmelt_execute::exchange::{
 use snowmelt_execute::tree::{count, file_scan, is_partition_wise, with_children};
 use snowmelt_wire::ExchangeOptions;
 
-use super::cut_points::{CutPoints, Part};
+use super::cut_points::{CutPoints, PlanPart};
 use super::sendable::Sendable;
-use crate::estimate::small;
+use crate::estimate::small_inputs;
 use crate::estimate::sorts::large_merge;
 use crate::operators::SharedExec;
 use crate::results::{ResultExec, ResultQueue};
@@ -62,12 +62,12 @@ pub struct Stage {
     /// Numbers of the stages that this one reads.
     pub reads: Vec<u32>,
     /// The destination of the batches of its tasks.
-    pub output: Output,
+    pub output: StageOutput,
 }
 
 /// The destination of the batches of a stage.
 #[derive(Clone, Debug)]
-pub enum Output {
+pub enum StageOutput {
     /// To the driver.
     Results(Arc<ResultQueue>),
     /// To the tasks of another stage.
@@ -78,7 +78,7 @@ impl Stage {
     /// The part of the plan whose partitions the tasks run.
     pub fn body(&self) -> &Arc<dyn ExecutionPlan> {
         match output_split(&self.plan) {
-            Some(split) if matches!(self.output, Output::Exchange(_)) => split.input(),
+            Some(split) if matches!(self.output, StageOutput::Exchange(_)) => split.input(),
             _ => &self.plan,
         }
     }
@@ -86,16 +86,16 @@ impl Stage {
     /// The queue of a stage whose results the driver reads.
     pub fn queue(&self) -> Option<&Arc<ResultQueue>> {
         match &self.output {
-            Output::Results(queue) => Some(queue),
-            Output::Exchange(_) => None,
+            StageOutput::Results(queue) => Some(queue),
+            StageOutput::Exchange(_) => None,
         }
     }
 
     /// Returns how the stage's output is exchanged, if other tasks read it.
     pub fn exchange(&self) -> Option<&Exchange> {
         match &self.output {
-            Output::Exchange(exchange) => Some(exchange),
-            Output::Results(_) => None,
+            StageOutput::Exchange(exchange) => Some(exchange),
+            StageOutput::Results(_) => None,
         }
     }
 }
@@ -112,12 +112,12 @@ pub(crate) struct Exchanges<'q> {
 
 impl Exchanges<'_> {
     /// The exchange below stage number `stage`, at a level.
-    fn of(&self, stage: u32, level: Level) -> Output {
+    fn of(&self, stage: u32, level: Level) -> StageOutput {
         let medium = match self.options.by_objects() {
             true => Medium::Objects(objects_at(self.options, self.folder, stage)),
             false => Medium::Files,
         };
-        Output::Exchange(Exchange { medium, level, not_streamed: None })
+        StageOutput::Exchange(Exchange { medium, level, not_streamed: None })
     }
 
     /// Returns the levels of an exchange to the partitions of `partitioning`.
@@ -220,7 +220,7 @@ impl Cutter<'_> {
         let plan = self.worker_part(node)?;
         let queue = Arc::new(ResultQueue::new(parent.again));
         let stage = self.stages.len();
-        let plan = self.add(plan, Output::Results(Arc::clone(&queue)))?;
+        let plan = self.add(plan, StageOutput::Results(Arc::clone(&queue)))?;
         let results: Arc<dyn ExecutionPlan> = Arc::new(ResultExec::new(stage, &plan, queue));
         let partitioning = plan.output_partitioning();
         if parent.merges || !matches!(partitioning, Partitioning::Hash(_, 2..)) {
@@ -251,7 +251,7 @@ impl Cutter<'_> {
         let queue = Arc::new(ResultQueue::new(parent.again));
         let stage = self.stages.len();
         let read = Arc::new(read.with_origin(merge.input()));
-        let plan = self.add(read, Output::Results(Arc::clone(&queue)))?;
+        let plan = self.add(read, StageOutput::Results(Arc::clone(&queue)))?;
         let results = Arc::new(ResultExec::in_order(stage, &plan, queue));
         Ok(match merge.fetch() {
             Some(fetch) => Arc::new(GlobalLimitExec::new(results, 0, Some(fetch))),
@@ -288,7 +288,7 @@ impl Cutter<'_> {
         node: &Arc<dyn ExecutionPlan>,
         exchange: &RepartitionExec,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let part = Part::of(node);
+        let part = PlanPart::of(node);
         if let Some(leaf) = self.cut.leaf(&part) {
             return Ok(leaf);
         }
@@ -334,7 +334,7 @@ impl Cutter<'_> {
     /// An input of one partition that every task reads whole.
     fn build_side(&mut self, node: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
         // A task reads a small table itself sooner than the output of another task.
-        if small::is_small(node) {
+        if small_inputs::is_small(node) {
             return Ok(Arc::clone(node));
         }
         let is_merge = node.is::<CoalescePartitionsExec>() || node.is::<SortPreservingMergeExec>();
@@ -351,7 +351,7 @@ impl Cutter<'_> {
         if node.is::<RepartitionExec>() || projected.is::<SharedExec>() {
             return self.worker_part(node);
         }
-        let part = Part::of(node);
+        let part = PlanPart::of(node);
         if let Some(leaf) = self.cut.leaf(&part) {
             return Ok(leaf);
         }
@@ -369,7 +369,7 @@ impl Cutter<'_> {
     fn add(
         &mut self,
         plan: Arc<dyn ExecutionPlan>,
-        output: Output,
+        output: StageOutput,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let plan = (self.finish)(plan)?;
         let bytes = codec::encode(&plan, self.config).map_err(|why| Error::ScanChanged { why })?;

@@ -9,30 +9,27 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use datafusion::error::Result;
-use datafusion::physical_plan::ExecutionPlan;
 use snowmelt_execute::codec;
-use snowmelt_execute::tree::{address, with_children};
+use snowmelt_execute::tree::{PlanNode, address, with_children};
 
 use crate::operators::{SharedExec, may_differ};
 
-type Plan = Arc<dyn ExecutionPlan>;
-
 /// Identifies the part of a plan below a node.
 #[derive(Clone, Debug)]
-pub(crate) struct Part {
+pub(crate) struct PlanPart {
     address: usize,
     content: Option<Bytes>,
 }
 
-impl Part {
-    pub(crate) fn of(node: &Plan) -> Self {
+impl PlanPart {
+    pub(crate) fn of(node: &PlanNode) -> Self {
         let content = || codec::content(&without_shared(node).ok()?);
         Self { address: address(node), content: if may_differ(node) { None } else { content() } }
     }
 }
 
 /// A plan with the parts for which leaves stand.
-fn without_shared(node: &Plan) -> Result<Plan> {
+fn without_shared(node: &PlanNode) -> Result<PlanNode> {
     if let Some(shared) = node.downcast_ref::<SharedExec>() {
         return without_shared(shared.part());
     }
@@ -42,18 +39,18 @@ fn without_shared(node: &Plan) -> Result<Plan> {
 /// The leaves that read the outputs of parts.
 #[derive(Debug, Default)]
 pub(crate) struct CutPoints {
-    by_address: HashMap<usize, Plan>,
-    by_content: HashMap<Bytes, Plan>,
+    by_address: HashMap<usize, PlanNode>,
+    by_content: HashMap<Bytes, PlanNode>,
 }
 
 impl CutPoints {
     /// The leaf for an equal part.
-    pub(crate) fn leaf(&self, part: &Part) -> Option<Plan> {
+    pub(crate) fn leaf(&self, part: &PlanPart) -> Option<PlanNode> {
         let equal = || self.by_content.get(part.content.as_ref()?);
         self.by_address.get(&part.address).or_else(equal).cloned()
     }
 
-    pub(crate) fn add(&mut self, part: Part, leaf: &Plan) {
+    pub(crate) fn add(&mut self, part: PlanPart, leaf: &PlanNode) {
         self.by_address.insert(part.address, Arc::clone(leaf));
         if let Some(content) = part.content {
             self.by_content.insert(content, Arc::clone(leaf));

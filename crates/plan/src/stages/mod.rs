@@ -15,6 +15,6 @@ pub(crate) mod streaming;
 pub(crate) mod streams;
 mod text;
 
-pub use cut::{Cut, Output, Stage};
+pub use cut::{Cut, Stage, StageOutput};
 pub(crate) use cut::{Exchanges, cut};
 pub(crate) use text::{driver_text, workers_text};

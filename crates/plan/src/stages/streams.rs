@@ -20,7 +20,7 @@ use datafusion::physical_plan::union::UnionExec;
 use snowmelt_execute::exchange::{ExchangeReadExec, Medium, output_split};
 use snowmelt_execute::tree::is_partition_wise;
 
-use super::cut::{Output, Stage};
+use super::cut::{Stage, StageOutput};
 
 /// Makes streams of the exchanges that can be streams, and notes for the others why they cannot.
 pub(crate) fn choose(stages: &mut [Stage]) {
@@ -31,7 +31,7 @@ pub(crate) fn choose(stages: &mut [Stage]) {
         reads.sort_unstable();
         for sender in reads.into_iter().rev().map(|read| read as usize) {
             let obstacle = obstacle(stages, sender, reader, &receiving);
-            let Output::Exchange(exchange) = &mut stages[sender].output else { continue };
+            let StageOutput::Exchange(exchange) = &mut stages[sender].output else { continue };
             exchange.not_streamed = obstacle;
             if obstacle.is_none() {
                 exchange.medium = Medium::Streams;

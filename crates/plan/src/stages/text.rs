@@ -7,15 +7,15 @@ use snowmelt_execute::exchange::ExchangeReach;
 use snowmelt_execute::operator_text::operator_text;
 use snowmelt_execute::tree::count;
 
-use super::cut::{Cut, Output, Stage};
+use super::cut::{Cut, Stage, StageOutput};
 
 /// The workers' programs, stage by stage, and the medium of the exchanges between them.
 pub(crate) fn workers_text(cut: &Cut, reach: ExchangeReach) -> String {
     let program = |(index, stage): (usize, &Stage)| {
         let partitions = count(stage.body());
         let output = match &stage.output {
-            Output::Results(_) => "results for the driver".to_owned(),
-            Output::Exchange(exchange) => {
+            StageOutput::Results(_) => "results for the driver".to_owned(),
+            StageOutput::Exchange(exchange) => {
                 let readers = cut.stages.iter().enumerate();
                 let readers = readers.filter(|(_, it)| it.reads.contains(&(index as u32)));
                 let readers: Vec<String> = readers.map(|(reader, _)| reader.to_string()).collect();

@@ -63,7 +63,7 @@ pub(crate) fn prepare(
 ) -> Result<ReadCalls> {
     let DfStatement::Statement(inner) = &mut statement.query else { return Ok(ReadCalls::new()) };
     let own = signatures.iter().map(|signature| signature.name.to_lowercase()).collect();
-    let mut calls = Calls { own, csv, found: ReadCalls::new() };
+    let mut calls = ReadCallVisitor { own, csv, found: ReadCalls::new() };
     match VisitMut::visit(inner.as_mut(), &mut calls) {
         ControlFlow::Continue(()) => Ok(calls.found),
         ControlFlow::Break((name, report)) => {
@@ -73,19 +73,19 @@ pub(crate) fn prepare(
 }
 
 /// The name of a function, and what is wrong with its call.
-type Wrong = (String, Box<ErrorReport>);
+type ReadCallError = (String, Box<ErrorReport>);
 
-struct Calls<'c> {
+struct ReadCallVisitor<'c> {
     own: Vec<String>,
     /// The options of all CSV files of the query.
     csv: &'c CsvOptions,
     found: ReadCalls,
 }
 
-impl VisitorMut for Calls<'_> {
-    type Break = Wrong;
+impl VisitorMut for ReadCallVisitor<'_> {
+    type Break = ReadCallError;
 
-    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Wrong> {
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<ReadCallError> {
         let TableFactor::Table { name, args, .. } = factor else {
             return ControlFlow::Continue(());
         };
@@ -104,7 +104,7 @@ impl VisitorMut for Calls<'_> {
     }
 }
 
-impl Calls<'_> {
+impl ReadCallVisitor<'_> {
     fn function(&self, name: &ObjectName) -> Option<(String, Option<Format>)> {
         let [ObjectNamePart::Identifier(name)] = name.0.as_slice() else { return None };
         let lower = name.value.to_lowercase();

@@ -22,7 +22,7 @@ use snowmelt_execute::scan::S3Settings;
 use snowmelt_files::Format;
 
 use super::distinct;
-use super::files::{FolderColumns, TableFile, file_names, known, table_files};
+use super::files::{FolderColumns, TableFile, file_names, footers, table_files};
 use super::formats::{self, CsvOptions, FilesTable, ReadOptions, SheetOptions};
 pub(super) use super::info::{ReadBytes, TableInfo};
 use super::locations::{Located, locate_all, looks_like_location};
@@ -136,7 +136,7 @@ impl ParquetTable {
         filename: Option<&str>,
         workers: u32,
     ) -> Result<Self> {
-        let footers = known::footers(&located).await?;
+        let footers = footers::footers(&located).await?;
         let (schema, files) = table_files::tabulate(&located, footers, location)?;
         let metas = files.iter().map(|file| &file.meta);
         let folder_columns = file_names::columns_beside(metas, (&schema, &located.url), filename)?;

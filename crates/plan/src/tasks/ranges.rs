@@ -26,14 +26,14 @@ const OBJECT_READ_BYTES: u64 = 1 << 20;
 /// The sorted outputs of a stage, and where ranges begin.
 #[derive(Debug)]
 pub(crate) struct Ranges<'o> {
-    runs: Vec<Run<'o>>,
+    runs: Vec<TaskRun<'o>>,
     /// The ends of all ranges but the last; `None` after all rows.
-    ends: Vec<Option<Bound>>,
+    ends: Vec<Option<RunMark>>,
 }
 
 /// The rows that one task has sorted.
 #[derive(Clone, Copy, Debug)]
-struct Run<'o> {
+struct TaskRun<'o> {
     output: &'o TaskOutput,
     part: &'o OutputPartition,
     bytes: u64,
@@ -41,7 +41,7 @@ struct Run<'o> {
 
 /// A mark of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Bound {
+struct RunMark {
     run: usize,
     mark: usize,
 }
@@ -49,7 +49,7 @@ struct Bound {
 /// The place of a bound in a run: between two places of its bytes, at an edge unless they are the
 /// same.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
+struct MarkPlace {
     low: u64,
     high: u64,
     edge: Option<Edge>,
@@ -60,20 +60,20 @@ impl<'o> Ranges<'o> {
     pub(crate) fn of(outputs: &'o [TaskOutput], ranges: u32) -> Self {
         let run = |output: &'o TaskOutput| {
             let parts = output.partitions.iter();
-            parts.map(move |part| Run { output, part, bytes: part.bytes() })
+            parts.map(move |part| TaskRun { output, part, bytes: part.bytes() })
         };
-        let runs: Vec<Run<'o>> = outputs.iter().flat_map(run).collect();
-        let mut marks: Vec<(Bound, u64)> = Vec::new();
+        let runs: Vec<TaskRun<'o>> = outputs.iter().flat_map(run).collect();
+        let mut marks: Vec<(RunMark, u64)> = Vec::new();
         for (run, of) in runs.iter().enumerate() {
             let ends = of.part.marks.iter().skip(1).map(|next| next.bytes).chain([of.bytes]);
             let sizes = of.part.marks.iter().zip(ends).enumerate();
             let sized = |(mark, (at, end)): (usize, (&Mark, u64))| {
-                (Bound { run, mark }, end.saturating_sub(at.bytes))
+                (RunMark { run, mark }, end.saturating_sub(at.bytes))
             };
             marks.extend(sizes.map(sized));
         }
         // A bound at a key that is cut is before all rows that begin with it.
-        let key = |bound: &Bound| {
+        let key = |bound: &RunMark| {
             let Mark { key, cut, .. } = &runs[bound.run].part.marks[bound.mark];
             (key, !cut)
         };
@@ -109,14 +109,14 @@ impl<'o> Ranges<'o> {
     }
 
     /// Returns the place of a bound in a run; the bound `None` is after all rows.
-    fn place(&self, bound: Option<Bound>, run: usize) -> Place {
+    fn place(&self, bound: Option<RunMark>, run: usize) -> MarkPlace {
         let of = &self.runs[run];
         let Some(bound) = bound else {
-            return Place { low: of.bytes, high: of.bytes, edge: None };
+            return MarkPlace { low: of.bytes, high: of.bytes, edge: None };
         };
         let mark = &self.runs[bound.run].part.marks[bound.mark];
         if bound.run == run && !mark.cut {
-            return Place { low: mark.bytes, high: mark.bytes, edge: None };
+            return MarkPlace { low: mark.bytes, high: mark.bytes, edge: None };
         }
         let edge = Edge { key: mark.key.clone(), after: !mark.cut && run < bound.run };
         let marks = &of.part.marks;
@@ -124,13 +124,13 @@ impl<'o> Ranges<'o> {
         let low = before.checked_sub(1).map_or(0, |last| marks[last].bytes);
         let behind = marks.partition_point(|mark| !is_surely_behind(mark, &edge));
         let high = marks.get(behind).map_or(of.bytes, |mark| mark.bytes);
-        Place { low, high, edge: Some(edge) }
+        MarkPlace { low, high, edge: Some(edge) }
     }
 }
 
 /// The ends of all ranges but the last, from the marks in the order of their rows, each with the
 /// bytes up to the next mark of its run.
-fn ends(marks: &[(Bound, u64)], ranges: u32) -> Vec<Option<Bound>> {
+fn ends(marks: &[(RunMark, u64)], ranges: u32) -> Vec<Option<RunMark>> {
     let total: u128 = marks.iter().map(|(_, bytes)| u128::from(*bytes)).sum();
     let mut before = 0_u128;
     let mut next = marks.iter();
@@ -166,9 +166,9 @@ fn is_surely_behind(mark: &Mark, edge: &Edge) -> bool {
     }
 }
 
-impl Run<'_> {
-    fn begin(&self) -> Place {
-        Place { low: 0, high: 0, edge: None }
+impl TaskRun<'_> {
+    fn begin(&self) -> MarkPlace {
+        MarkPlace { low: 0, high: 0, edge: None }
     }
 
     /// Returns the byte ranges of the run's output that hold `bytes`, which are counted from the
@@ -355,7 +355,7 @@ mod tests {
         let bytes = part.bytes();
         let partitions = Arc::new(vec![part]);
         let output = TaskOutput { task: 0, attempt: 0, partitions, objects: None };
-        let run = Run { output: &output, part: &output.partitions[0], bytes };
+        let run = TaskRun { output: &output, part: &output.partitions[0], bytes };
         let sliced = run.slice(0, (1 << 19)..bytes);
         let mib = 1 << 20;
         assert_eq!(

@@ -38,7 +38,7 @@ const UNEVEN: u64 = 4;
 
 /// The partitions of a task.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Share {
+pub(crate) struct TaskPartitions {
     pub(crate) partitions: Vec<u32>,
     /// A stage and those of its tasks whose outputs this task reads: other tasks read the rest.
     pub(crate) only: Option<(u32, BTreeSet<u32>)>,
@@ -51,7 +51,7 @@ pub(crate) fn spread(
     outputs: &Outputs,
     most: u32,
     least: u64,
-) -> Option<Vec<Share>> {
+) -> Option<Vec<TaskPartitions>> {
     let probe = probe_side(stage)?;
     let written = outputs.get(&probe)?;
     let partitions = count(stage.body());
@@ -149,7 +149,7 @@ fn divide(
     sizes: &[u64],
     beside: &[u64],
     (most, least): (u32, u64),
-) -> Option<Vec<Share>> {
+) -> Option<Vec<TaskPartitions>> {
     let (largest, size) = sizes.iter().enumerate().max_by_key(|(_, size)| **size)?;
     let mut sorted = sizes.to_vec();
     sorted.sort_unstable();
@@ -178,8 +178,8 @@ fn divide(
     let rest: Vec<u32> = written.iter().map(|output| output.task).filter(has_none).collect();
     pieces[0].extend(rest);
     let others = pack(others, most - pieces.len());
-    let whole = others.into_iter().map(|partitions| Share { partitions, only: None });
-    let divided = pieces.into_iter().map(|tasks| Share {
+    let whole = others.into_iter().map(|partitions| TaskPartitions { partitions, only: None });
+    let divided = pieces.into_iter().map(|tasks| TaskPartitions {
         partitions: vec![largest as u32],
         only: Some((probe, tasks.into_iter().collect())),
     });
@@ -240,7 +240,12 @@ mod tests {
         tasks.iter().enumerate().map(output).collect()
     }
 
-    fn shares(tasks: &[Vec<u64>], partitions: usize, most: u32, least: u64) -> Option<Vec<Share>> {
+    fn shares(
+        tasks: &[Vec<u64>],
+        partitions: usize,
+        most: u32,
+        least: u64,
+    ) -> Option<Vec<TaskPartitions>> {
         let written = written(tasks);
         divide((7, &written), &sizes(&written, partitions), &vec![0; partitions], (most, least))
     }
@@ -262,7 +267,7 @@ mod tests {
         assert_eq!(found.len(), 4);
         assert!(found[..3].iter().all(|share| share.partitions == [1]));
         assert_eq!(found[0].only, only(&[0]));
-        assert_eq!(found[3], Share { partitions: vec![0, 2, 3], only: None });
+        assert_eq!(found[3], TaskPartitions { partitions: vec![0, 2, 3], only: None });
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::division::{Division, most_tasks};
 use super::outputs::{Outputs, TaskOutput};
 use super::ranges::Ranges;
 use super::sent_footers::{Allowance, SentFooters};
-use super::spread::{Share, spread};
+use super::spread::{TaskPartitions, spread};
 use super::stage_reads::{is_known, partitions_read, read_whole};
 use super::task::PlannedTask;
 use crate::Result;
@@ -39,7 +39,7 @@ pub fn tasks(
     let most = most_tasks(stage, outputs, division, !udfs.is_empty());
     let ranges = ranges(stage, outputs);
     let shares = match &ranges {
-        Some(_) => contiguous(partitions, most).map(Share::of).collect(),
+        Some(_) => contiguous(partitions, most).map(TaskPartitions::of).collect(),
         None if !is_known(stage, outputs) => shares_of(partitions, most).collect(),
         None => spread(stage, outputs, most, division.task_bytes)
             .unwrap_or_else(|| shares_of(partitions, most).collect()),
@@ -48,7 +48,7 @@ pub fn tasks(
     let medium = stage.exchange().map(|exchange| &exchange.medium);
     let output = matches!(medium, Some(Medium::Files | Medium::Streams));
     let scratch = may_spill(&stage.plan);
-    let task = |(index, Share { partitions, only }): (usize, Share)| {
+    let task = |(index, TaskPartitions { partitions, only }): (usize, TaskPartitions)| {
         let reads = match &ranges {
             Some((read, ranges)) => ranges.reads(*read, whole(&partitions)),
             None => reads(stage, outputs, &partitions, only.as_ref()),
@@ -90,9 +90,9 @@ fn grant_buckets(at: &ObjectsAt, s3: &S3Settings, granted: &mut BTreeMap<String,
 
 /// Worker `id` of `workers` runs the partitions `i` with `i % workers == id`. A worker without
 /// partitions is omitted.
-fn shares_of(partitions: u32, workers: u32) -> impl Iterator<Item = Share> {
+fn shares_of(partitions: u32, workers: u32) -> impl Iterator<Item = TaskPartitions> {
     let workers = workers.max(1);
-    let share = move |id| Share {
+    let share = move |id| TaskPartitions {
         partitions: (id..partitions).step_by(workers as usize).collect(),
         only: None,
     };
@@ -108,7 +108,7 @@ pub(crate) fn contiguous(partitions: u32, workers: u32) -> impl Iterator<Item = 
     (0..shares).map(move |share| begin(share)..begin(share + 1))
 }
 
-impl Share {
+impl TaskPartitions {
     fn of(partitions: Range<u32>) -> Self {
         Self { partitions: partitions.collect(), only: None }
     }
@@ -251,7 +251,7 @@ mod tests {
 
     use super::*;
     use crate::results::ResultQueue;
-    use crate::stages::Output;
+    use crate::stages::StageOutput;
 
     /// A stage that joins all rows of stage 0, in three partitions, with those of stage 1.
     fn joining(partitions: usize) -> Stage {
@@ -264,7 +264,7 @@ mod tests {
         };
         let build = Arc::new(CoalescePartitionsExec::new(read(0, 3)));
         let plan = Arc::new(CrossJoinExec::new(build, read(1, partitions)));
-        let output = Output::Results(Arc::new(ResultQueue::default()));
+        let output = StageOutput::Results(Arc::new(ResultQueue::default()));
         Stage { plan, bytes: bytes::Bytes::new(), reads: vec![0, 1], output }
     }
 

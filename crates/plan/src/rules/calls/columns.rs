@@ -8,7 +8,7 @@ use datafusion::logical_expr::logical_plan::{Filter, Projection, Sort};
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 
-use super::find::{Calls, Known, calls_any, column, exists, is_reusable};
+use super::find::{CallColumn, CallSet, calls_any, column, exists, is_reusable};
 
 /// Moves the projection below a sort that keeps the first rows above the sort: then its calls are
 /// made for these rows only. `None` if the projection has no calls, or if a key of the sort needs
@@ -32,19 +32,19 @@ pub(super) fn above_first_rows(sort: &Sort) -> Result<Option<Projection>> {
     Projection::try_new(projection.expr.clone(), Arc::new(sorted)).map(Some)
 }
 
-pub(super) fn union(wanted: &[Expr], calls: &Calls) -> Vec<Expr> {
+pub(super) fn union(wanted: &[Expr], calls: &CallSet) -> Vec<Expr> {
     let mut all = wanted.to_vec();
     all.extend(calls.all().filter(|call| !wanted.contains(call)).cloned());
     all
 }
 
-pub(super) fn without(calls: Vec<Expr>, known: &[Known]) -> Vec<Expr> {
+pub(super) fn without(calls: Vec<Expr>, known: &[CallColumn]) -> Vec<Expr> {
     without_known(calls.iter(), known)
 }
 
 pub(super) fn without_known<'a>(
     calls: impl Iterator<Item = &'a Expr>,
-    known: &[Known],
+    known: &[CallColumn],
 ) -> Vec<Expr> {
     calls.filter(|call| column(known, call).is_none()).cloned().collect()
 }
@@ -68,7 +68,7 @@ pub(super) fn translated(
     calls: &[Expr],
     schema: &DFSchema,
     source: impl Fn(usize) -> Option<Expr>,
-) -> Result<Vec<Asked>> {
+) -> Result<Vec<CallForms>> {
     let mut pairs = Vec::new();
     for call in calls {
         let (inner, all_found) = replaced_columns(call.clone(), schema, &source)?;
@@ -101,7 +101,7 @@ pub(super) fn replaced_columns(
 }
 
 /// A call in terms of the output and of the input of an operator.
-pub(super) type Asked = (Expr, Expr);
+pub(super) type CallForms = (Expr, Expr);
 
 /// A column by position; `None` if its name means another column.
 pub(super) fn column_at(schema: &DFSchema, index: usize) -> Option<Column> {

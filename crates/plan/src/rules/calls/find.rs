@@ -10,7 +10,7 @@ use snowmelt_execute::udf::RemoteUdf;
 
 /// A call and how often it is written.
 #[derive(Clone, Debug)]
-pub(super) struct Found {
+pub(super) struct CallUses {
     pub(super) call: Expr,
     /// Number of places where the call is evaluated for each row.
     pub(super) always: usize,
@@ -21,11 +21,11 @@ pub(super) struct Found {
 
 /// The different calls of some expressions, outer calls before the ones in their arguments.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Calls {
-    pub(super) found: Vec<Found>,
+pub(super) struct CallSet {
+    pub(super) found: Vec<CallUses>,
 }
 
-impl Calls {
+impl CallSet {
     /// Finds the calls in expressions that are evaluated for each row.
     pub(super) fn of<'a>(expressions: impl IntoIterator<Item = &'a Expr>) -> Self {
         let mut calls = Self::default();
@@ -46,7 +46,7 @@ impl Calls {
     /// Returns the calls that each row needs and that are written more than once, or are also in
     /// `wanted`.
     pub(super) fn shared(&self, wanted: &[Expr]) -> Vec<Expr> {
-        let is_shared = |found: &&Found| {
+        let is_shared = |found: &&CallUses| {
             let written = found.always + found.sometimes;
             found.always > 0 && (written > 1 || wanted.contains(&found.call))
         };
@@ -70,7 +70,7 @@ impl Calls {
         let place = match self.found.iter().position(|found| &found.call == call) {
             Some(place) => place,
             None => {
-                self.found.push(Found { call: call.clone(), always: 0, sometimes: 0 });
+                self.found.push(CallUses { call: call.clone(), always: 0, sometimes: 0 });
                 self.found.len() - 1
             }
         };
@@ -202,15 +202,15 @@ pub(super) fn exists(expression: &Expr, test: impl Fn(&Expr) -> bool) -> bool {
 }
 
 /// A call, and the column that has its values.
-pub(super) type Known = (Expr, Column);
+pub(super) type CallColumn = (Expr, Column);
 
 /// Returns the column that has the values of a call, if it is known.
-pub(super) fn column<'a>(known: &'a [Known], call: &Expr) -> Option<&'a Column> {
+pub(super) fn column<'a>(known: &'a [CallColumn], call: &Expr) -> Option<&'a Column> {
     known.iter().find(|(one, _)| one == call).map(|(_, column)| column)
 }
 
 /// The expression with columns instead of the calls that are known, the outermost first.
-pub(super) fn with_columns(expression: Expr, known: &[Known]) -> Result<Expr> {
+pub(super) fn with_columns(expression: Expr, known: &[CallColumn]) -> Result<Expr> {
     if known.is_empty() {
         return Ok(expression);
     }

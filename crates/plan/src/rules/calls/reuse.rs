@@ -24,7 +24,7 @@ use super::columns::{
     above_first_rows, column_at, columns, filtered, has, named_as, renamed, restored, translated,
     union, within, without, without_known,
 };
-use super::find::{Calls, Known, calls_any, column, with_columns};
+use super::find::{CallColumn, CallSet, calls_any, column, with_columns};
 
 /// The name of the columns that have the values of calls, with a number.
 const COLUMN: &str = "__call";
@@ -73,10 +73,10 @@ struct Reuse<'a> {
 }
 
 /// A rewritten plan. It has the columns of the original one, by name, and perhaps more.
-struct Done {
+struct ReusePlan {
     plan: LogicalPlan,
     /// The calls, in terms of the original columns, whose values are columns.
-    known: Vec<Known>,
+    known: Vec<CallColumn>,
 }
 
 impl Reuse<'_> {
@@ -88,16 +88,17 @@ impl Reuse<'_> {
     }
 
     /// Rewrites a plan above which some calls are needed.
-    fn rewrite(&mut self, plan: LogicalPlan, wanted: &[Expr]) -> Result<Done> {
+    fn rewrite(&mut self, plan: LogicalPlan, wanted: &[Expr]) -> Result<ReusePlan> {
         match plan {
             LogicalPlan::Filter(filter) => self.filter(filter, wanted),
             LogicalPlan::Projection(projection) => self.projection(projection, wanted),
             LogicalPlan::SubqueryAlias(alias) => self.alias(alias, wanted),
             LogicalPlan::Sort(sort) => self.sort(sort, wanted),
             LogicalPlan::Limit(Limit { skip, fetch, input }) => {
-                let Done { plan, known } = self.rewrite(Arc::unwrap_or_clone(input), wanted)?;
+                let ReusePlan { plan, known } =
+                    self.rewrite(Arc::unwrap_or_clone(input), wanted)?;
                 let input = Arc::new(plan);
-                Ok(Done { plan: LogicalPlan::Limit(Limit { skip, fetch, input }), known })
+                Ok(ReusePlan { plan: LogicalPlan::Limit(Limit { skip, fetch, input }), known })
             }
             LogicalPlan::Aggregate(aggregate) => self.aggregate(aggregate),
             LogicalPlan::Window(window) => self.window(window, wanted),
@@ -108,20 +109,20 @@ impl Reuse<'_> {
 
     /// Rewrites an operator through which no column passes: the plan below it is rewritten by
     /// itself.
-    fn other(&mut self, plan: LogicalPlan) -> Result<Done> {
+    fn other(&mut self, plan: LogicalPlan) -> Result<ReusePlan> {
         let inputs = plan.inputs().into_iter().cloned().collect::<Vec<_>>();
         if inputs.is_empty() {
-            return Ok(Done { plan, known: Vec::new() });
+            return Ok(ReusePlan { plan, known: Vec::new() });
         }
         let inputs = inputs.into_iter().map(|input| self.alone(input)).collect::<Result<_>>()?;
-        Ok(Done { plan: plan.with_new_exprs(plan.expressions(), inputs)?, known: Vec::new() })
+        Ok(ReusePlan { plan: plan.with_new_exprs(plan.expressions(), inputs)?, known: Vec::new() })
     }
 
-    fn filter(&mut self, filter: Filter, wanted: &[Expr]) -> Result<Done> {
+    fn filter(&mut self, filter: Filter, wanted: &[Expr]) -> Result<ReusePlan> {
         let conditions = split_conjunction_owned(filter.predicate);
-        let calls = Calls::of(&conditions);
+        let calls = CallSet::of(&conditions);
         let input = Arc::unwrap_or_clone(filter.input);
-        let Done { mut plan, mut known } = self.rewrite(input, &union(wanted, &calls))?;
+        let ReusePlan { mut plan, mut known } = self.rewrite(input, &union(wanted, &calls))?;
         let shared = without(calls.shared(wanted), &known);
         let mut calling = Vec::new();
         let mut waiting = Vec::new();
@@ -134,7 +135,7 @@ impl Reuse<'_> {
             }
         }
         for condition in calling {
-            let own = Calls::of([&condition]);
+            let own = CallSet::of([&condition]);
             let is_new = |call: &&Expr| own.always().any(|one| one == *call);
             let new = without(shared.iter().filter(is_new).cloned().collect(), &known);
             if !new.is_empty() {
@@ -143,17 +144,18 @@ impl Reuse<'_> {
             }
             waiting.push(self.replaced(condition, &known)?);
         }
-        Ok(Done { plan: filtered(plan, waiting), known })
+        Ok(ReusePlan { plan: filtered(plan, waiting), known })
     }
 
-    fn projection(&mut self, projection: Projection, wanted: &[Expr]) -> Result<Done> {
+    fn projection(&mut self, projection: Projection, wanted: &[Expr]) -> Result<ReusePlan> {
         let Projection { expr, input, schema, .. } = projection;
         let source = |index: usize| expr.get(index).map(|one| one.clone().unalias());
         let asked = translated(wanted, &schema, source)?;
         let inner: Vec<Expr> = asked.iter().map(|(_, inner)| inner.clone()).collect();
-        let calls = Calls::of(&expr);
+        let calls = CallSet::of(&expr);
         let below = union(&inner, &calls);
-        let Done { mut plan, mut known } = self.rewrite(Arc::unwrap_or_clone(input), &below)?;
+        let ReusePlan { mut plan, mut known } =
+            self.rewrite(Arc::unwrap_or_clone(input), &below)?;
         let shared = without(calls.shared(&inner), &known);
         plan = self.with_calls(plan, shared, &mut known)?;
         let names = NamePreserver::new_for_projection();
@@ -162,7 +164,7 @@ impl Reuse<'_> {
             let name = names.save(&one);
             columns.push(name.restore(self.replaced(one, &known)?));
         }
-        let mut passed: Vec<Known> = Vec::new();
+        let mut passed: Vec<CallColumn> = Vec::new();
         for (outer, inner) in asked {
             let Some(column) = column(&known, &inner) else { continue };
             if !columns.contains(&Expr::Column(column.clone())) {
@@ -171,16 +173,16 @@ impl Reuse<'_> {
             passed.push((outer, column.clone()));
         }
         let plan = LogicalPlan::Projection(Projection::try_new(columns, Arc::new(plan))?);
-        Ok(Done { plan, known: passed })
+        Ok(ReusePlan { plan, known: passed })
     }
 
-    fn alias(&mut self, alias: SubqueryAlias, wanted: &[Expr]) -> Result<Done> {
+    fn alias(&mut self, alias: SubqueryAlias, wanted: &[Expr]) -> Result<ReusePlan> {
         let SubqueryAlias { input, alias, schema, .. } = alias;
         let below = Arc::clone(input.schema());
         let source = |index| column_at(&below, index).map(Expr::Column);
         let asked = translated(wanted, &schema, source)?;
         let inner: Vec<Expr> = asked.iter().map(|(_, inner)| inner.clone()).collect();
-        let Done { plan, known } = self.rewrite(Arc::unwrap_or_clone(input), &inner)?;
+        let ReusePlan { plan, known } = self.rewrite(Arc::unwrap_or_clone(input), &inner)?;
         let again = SubqueryAlias::try_new(Arc::new(plan), alias.clone())?;
         let passed = asked.into_iter().filter_map(|(outer, inner)| {
             let column = Column::new(Some(alias.clone()), column(&known, &inner)?.name());
@@ -189,19 +191,19 @@ impl Reuse<'_> {
             Some((outer, column))
         });
         let known = passed.collect();
-        Ok(Done { plan: LogicalPlan::SubqueryAlias(again), known })
+        Ok(ReusePlan { plan: LogicalPlan::SubqueryAlias(again), known })
     }
 
     /// Rewrites a sort. Its calls become columns: sorted rows are merged by the same keys, which
     /// would be computed again.
-    fn sort(&mut self, sort: Sort, wanted: &[Expr]) -> Result<Done> {
+    fn sort(&mut self, sort: Sort, wanted: &[Expr]) -> Result<ReusePlan> {
         if let Some(projection) = above_first_rows(&sort)? {
             self.is_used = true;
             return self.projection(projection, wanted);
         }
-        let calls = Calls::of(sort.expr.iter().map(|by| &by.expr));
+        let calls = CallSet::of(sort.expr.iter().map(|by| &by.expr));
         let input = Arc::unwrap_or_clone(sort.input);
-        let Done { mut plan, mut known } = self.rewrite(input, &union(wanted, &calls))?;
+        let ReusePlan { mut plan, mut known } = self.rewrite(input, &union(wanted, &calls))?;
         plan = self.with_calls(plan, without_known(calls.always(), &known), &mut known)?;
         let mut keys = Vec::with_capacity(sort.expr.len());
         for mut key in sort.expr {
@@ -209,16 +211,17 @@ impl Reuse<'_> {
             keys.push(key);
         }
         let sort = Sort { expr: keys, input: Arc::new(plan), fetch: sort.fetch };
-        Ok(Done { plan: LogicalPlan::Sort(sort), known })
+        Ok(ReusePlan { plan: LogicalPlan::Sort(sort), known })
     }
 
     /// Rewrites an aggregate. No column passes through it, because a group has no values of single
     /// rows.
-    fn aggregate(&mut self, aggregate: Aggregate) -> Result<Done> {
+    fn aggregate(&mut self, aggregate: Aggregate) -> Result<ReusePlan> {
         let Aggregate { input, group_expr, aggr_expr, schema, .. } = aggregate;
-        let calls = Calls::of(group_expr.iter().chain(&aggr_expr));
+        let calls = CallSet::of(group_expr.iter().chain(&aggr_expr));
         let below = union(&[], &calls);
-        let Done { mut plan, mut known } = self.rewrite(Arc::unwrap_or_clone(input), &below)?;
+        let ReusePlan { mut plan, mut known } =
+            self.rewrite(Arc::unwrap_or_clone(input), &below)?;
         plan = self.with_calls(plan, without(calls.of_aggregates(), &known), &mut known)?;
         let group = self.all_replaced(group_expr.clone(), &known)?;
         let functions = self.all_replaced(aggr_expr.clone(), &known)?;
@@ -232,24 +235,24 @@ impl Reuse<'_> {
             false => Aggregate::try_new(Arc::new(plan), group, functions)?,
         };
         let plan = renamed(LogicalPlan::Aggregate(plan), &schema)?;
-        Ok(Done { plan, known: Vec::new() })
+        Ok(ReusePlan { plan, known: Vec::new() })
     }
 
     /// Rewrites a window. Its calls become columns: rows are distributed, sorted and numbered by
     /// the same keys.
-    fn window(&mut self, window: Window, wanted: &[Expr]) -> Result<Done> {
+    fn window(&mut self, window: Window, wanted: &[Expr]) -> Result<ReusePlan> {
         let Window { input, window_expr, schema } = window;
         let wanted: Vec<Expr> = within(wanted, input.schema());
-        let calls = Calls::of(&window_expr);
+        let calls = CallSet::of(&window_expr);
         let input = Arc::unwrap_or_clone(input);
-        let Done { mut plan, mut known } = self.rewrite(input, &union(&wanted, &calls))?;
+        let ReusePlan { mut plan, mut known } = self.rewrite(input, &union(&wanted, &calls))?;
         plan = self.with_calls(plan, without_known(calls.always(), &known), &mut known)?;
         let functions = self.all_replaced(window_expr.clone(), &known)?;
         let is_changed = functions != window_expr;
         let new = functions.len();
         let plan = LogicalPlan::Window(Window::try_new(functions, Arc::new(plan))?);
         if !is_changed {
-            return Ok(Done { plan, known });
+            return Ok(ReusePlan { plan, known });
         }
         // The names of the new columns are those of their expressions.
         let now = plan.schema();
@@ -260,20 +263,21 @@ impl Reuse<'_> {
         let added = (0..new).map(|at| named_as(now, inputs + at, before, first + at));
         let columns = kept.chain(added).collect();
         let plan = LogicalPlan::Projection(Projection::try_new(columns, Arc::new(plan))?);
-        Ok(Done { plan, known })
+        Ok(ReusePlan { plan, known })
     }
 
-    fn join(&mut self, join: Join, wanted: &[Expr]) -> Result<Done> {
+    fn join(&mut self, join: Join, wanted: &[Expr]) -> Result<ReusePlan> {
         let Join { left, right, on, filter, join_type, .. } = join;
         let (keeps_left, keeps_right) = keeps_values(join_type);
-        let filters = Calls::of(&filter);
+        let filters = CallSet::of(&filter);
         let (keys_left, keys_right): (Vec<Expr>, Vec<Expr>) = on.into_iter().unzip();
         let side = |reuse: &mut Self, input: Arc<LogicalPlan>, keys: Vec<Expr>, keeps: bool| {
             let wanted = if keeps { within(wanted, input.schema()) } else { Vec::new() };
-            let calls = Calls::of(&keys);
+            let calls = CallSet::of(&keys);
             let filters = within(&filters.all().cloned().collect::<Vec<_>>(), input.schema());
             let below = union(&[wanted.clone(), filters].concat(), &calls);
-            let Done { plan, mut known } = reuse.rewrite(Arc::unwrap_or_clone(input), &below)?;
+            let ReusePlan { plan, mut known } =
+                reuse.rewrite(Arc::unwrap_or_clone(input), &below)?;
             let shared = without(calls.shared(&wanted), &known);
             let plan = reuse.with_calls(plan, shared, &mut known)?;
             let keys = reuse.all_replaced(keys, &known)?;
@@ -296,16 +300,16 @@ impl Reuse<'_> {
         )?;
         let left = keeps_left.then_some(known_left).into_iter();
         let known = left.chain(keeps_right.then_some(known_right)).flatten().collect();
-        Ok(Done { plan: LogicalPlan::Join(plan), known })
+        Ok(ReusePlan { plan: LogicalPlan::Join(plan), known })
     }
 
-    fn replaced(&mut self, expression: Expr, known: &[Known]) -> Result<Expr> {
+    fn replaced(&mut self, expression: Expr, known: &[CallColumn]) -> Result<Expr> {
         let replaced = with_columns(expression.clone(), known)?;
         self.is_used |= replaced != expression;
         Ok(replaced)
     }
 
-    fn all_replaced(&mut self, expressions: Vec<Expr>, known: &[Known]) -> Result<Vec<Expr>> {
+    fn all_replaced(&mut self, expressions: Vec<Expr>, known: &[CallColumn]) -> Result<Vec<Expr>> {
         expressions.into_iter().map(|one| self.replaced(one, known)).collect()
     }
 
@@ -314,7 +318,7 @@ impl Reuse<'_> {
         &mut self,
         mut plan: LogicalPlan,
         mut calls: Vec<Expr>,
-        known: &mut Vec<Known>,
+        known: &mut Vec<CallColumn>,
     ) -> Result<LogicalPlan> {
         while !calls.is_empty() {
             let is_inside = |call: &Expr| calls.iter().any(|one| one != call && has(call, one));

@@ -12,8 +12,8 @@ mod outer_rows;
 mod outer_shape;
 mod per_key;
 mod set_operations;
-mod shown;
-mod unnested;
+mod subquery_values;
+mod unnest_keys;
 
 use datafusion::error::Result;
 use datafusion::logical_expr::LogicalPlan;
@@ -23,8 +23,8 @@ pub(crate) use null_safe::{PlainKeys, with_null_safe_keys};
 /// A plan with the answer that SQL defines.
 pub(crate) fn exact(plan: LogicalPlan) -> Result<LogicalPlan> {
     let plan = lateral::join_lateral(nearest::join_nearest(plan)?)?;
-    let plan = outer_rows::for_each_outer_row(unnested::forget_keys(plan)?)?;
+    let plan = outer_rows::for_each_outer_row(unnest_keys::forget_keys(plan)?)?;
     let plan = guards::respect_guards(plan)?;
     let plan = null_in::respect_nulls(set_operations::count_duplicates(plan)?)?;
-    per_key::by_key(shown::as_values(plan)?)
+    per_key::by_key(subquery_values::as_values(plan)?)
 }

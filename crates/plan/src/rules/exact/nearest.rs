@@ -84,15 +84,15 @@ fn marked(term: &Expr) -> Option<BinaryExpr> {
 }
 
 /// A pair of expressions that are compared, cast to the type of the comparison.
-struct Pair {
+struct ExpressionPair {
     left: Expr,
     right: Expr,
 }
 
 /// The expressions that an ASOF join compares.
 struct Compared {
-    keys: Vec<Pair>,
-    time: Pair,
+    keys: Vec<ExpressionPair>,
+    time: ExpressionPair,
     /// The comparison of `time`, with the left side written first.
     operator: Operator,
 }
@@ -114,7 +114,8 @@ impl Compared {
             let our_type = ours.get_type(left)?;
             let their_type = theirs.get_type(right)?;
             let types = BinaryTypeCoercer::new(&our_type, &op, &their_type).get_input_types()?;
-            let pair = Pair { left: as_type(ours, types.0), right: as_type(theirs, types.1) };
+            let pair =
+                ExpressionPair { left: as_type(ours, types.0), right: as_type(theirs, types.1) };
             Ok((pair, is_swapped))
         };
         let mut keys = Vec::new();
@@ -230,7 +231,7 @@ fn both_sides(
             |(place, column): (usize, &Column)| Expr::Column(column.clone()).alias(name(place));
         columns.iter().enumerate().map(value).collect::<Vec<Expr>>()
     };
-    let rest = |side: i64, of: fn(&Pair) -> &Expr| {
+    let rest = |side: i64, of: fn(&ExpressionPair) -> &Expr| {
         let keys = compared.keys.iter().enumerate();
         let mut rest: Vec<Expr> =
             keys.map(|(place, pair)| of(pair).clone().alias(key_name(place))).collect();

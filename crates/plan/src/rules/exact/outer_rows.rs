@@ -20,7 +20,7 @@ use datafusion::logical_expr::{
     lit, when,
 };
 
-use super::outer_shape::{Rows, has_outer, rows};
+use super::outer_shape::{SubqueryRows, has_outer, rows};
 
 /// Mends or refuses subqueries that would not be computed for each outer row.
 pub(super) fn for_each_outer_row(plan: LogicalPlan) -> Result<LogicalPlan> {
@@ -57,13 +57,15 @@ fn exists(asked: Exists) -> Result<Transformed<Expr>> {
     let plan = Arc::clone(&asked.subquery.subquery);
     let negated = asked.negated;
     let found = match rows(&plan)? {
-        Rows::OfJoin | Rows::Numbered { filtered: false } | Rows::Behind { skip: 0, .. } => {
+        SubqueryRows::OfJoin
+        | SubqueryRows::Numbered { filtered: false }
+        | SubqueryRows::Behind { skip: 0, .. } => {
             return Ok(Transformed::no(Expr::Exists(asked)));
         }
-        Rows::One | Rows::Several => lit(true),
-        Rows::None => lit(false),
-        Rows::OneIf(filter) => is_true(&filter, asked.subquery)?,
-        Rows::Behind { skip, input, .. } => {
+        SubqueryRows::One | SubqueryRows::Several => lit(true),
+        SubqueryRows::None => lit(false),
+        SubqueryRows::OneIf(filter) => is_true(&filter, asked.subquery)?,
+        SubqueryRows::Behind { skip, input, .. } => {
             let counted = LogicalPlanBuilder::from(Arc::unwrap_or_clone(input))
                 .aggregate(Vec::<Expr>::new(), [count(lit(1_i64))])?
                 .build()?;
@@ -71,9 +73,9 @@ fn exists(asked: Exists) -> Result<Transformed<Expr>> {
             let more = number.gt(lit(i64::try_from(skip).unwrap_or(i64::MAX)));
             scalar(LogicalPlanBuilder::from(counted).project([more])?.build()?, asked.subquery)
         }
-        Rows::Numbered { filtered: true } => return refused("window functions", "EXISTS"),
-        Rows::Limited => return refused("LIMIT or OFFSET", "EXISTS"),
-        Rows::Other => return refused("several aggregations or a UNION", "EXISTS"),
+        SubqueryRows::Numbered { filtered: true } => return refused("window functions", "EXISTS"),
+        SubqueryRows::Limited => return refused("LIMIT or OFFSET", "EXISTS"),
+        SubqueryRows::Other => return refused("several aggregations or a UNION", "EXISTS"),
     };
     Ok(Transformed::yes(if negated { Expr::Not(Box::new(found)) } else { found }))
 }
@@ -81,25 +83,27 @@ fn exists(asked: Exists) -> Result<Transformed<Expr>> {
 fn contains(asked: InSubquery) -> Result<Transformed<Expr>> {
     let plan = Arc::clone(&asked.subquery.subquery);
     let shape = rows(&plan)?;
-    if matches!(shape, Rows::OfJoin) {
+    if matches!(shape, SubqueryRows::OfJoin) {
         return Ok(Transformed::no(Expr::InSubquery(asked)));
     }
     let InSubquery { expr: key, subquery, negated } = asked;
     let found = match shape {
-        Rows::One => {
+        SubqueryRows::One => {
             let value = scalar(without_limits(&plan)?, subquery);
             binary_expr(*key, Operator::Eq, value)
         }
-        Rows::OneIf(filter) => {
+        SubqueryRows::OneIf(filter) => {
             let there = is_true(&filter, subquery.clone())?;
             let value = scalar(without_filter(&plan, &filter)?, subquery);
             when(there, binary_expr(*key, Operator::Eq, value)).otherwise(lit(false))?
         }
-        Rows::None => lit(false),
-        Rows::Numbered { .. } => return refused("window functions", "IN"),
-        Rows::Behind { .. } | Rows::Limited => return refused("LIMIT or OFFSET", "IN"),
-        Rows::Several => return refused("a total over no rows", "IN"),
-        Rows::OfJoin | Rows::Other => {
+        SubqueryRows::None => lit(false),
+        SubqueryRows::Numbered { .. } => return refused("window functions", "IN"),
+        SubqueryRows::Behind { .. } | SubqueryRows::Limited => {
+            return refused("LIMIT or OFFSET", "IN");
+        }
+        SubqueryRows::Several => return refused("a total over no rows", "IN"),
+        SubqueryRows::OfJoin | SubqueryRows::Other => {
             return refused("several aggregations or a UNION", "IN");
         }
     };
@@ -110,24 +114,26 @@ fn contains(asked: InSubquery) -> Result<Transformed<Expr>> {
 fn value(asked: Subquery) -> Result<Transformed<Expr>> {
     const FORM: &str = "the value";
     match rows(&asked.subquery)? {
-        Rows::OfJoin => Ok(Transformed::no(Expr::ScalarSubquery(asked))),
-        Rows::One => {
+        SubqueryRows::OfJoin => Ok(Transformed::no(Expr::ScalarSubquery(asked))),
+        SubqueryRows::One => {
             let plan = without_limits(&asked.subquery)?;
             Ok(Transformed::yes(scalar(plan, asked)))
         }
-        Rows::OneIf(filter) => {
+        SubqueryRows::OneIf(filter) => {
             let there = is_true(&filter, asked.clone())?;
             let value = scalar(without_filter(&asked.subquery, &filter)?, asked);
             Ok(Transformed::yes(when(there, value).end()?))
         }
-        Rows::Behind { skip: 0, fetch: Some(1), input } => match first(&input, &asked)? {
+        SubqueryRows::Behind { skip: 0, fetch: Some(1), input } => match first(&input, &asked)? {
             Some(plan) => Ok(Transformed::yes(scalar(plan, asked))),
             None => refused("LIMIT or OFFSET", FORM),
         },
-        Rows::Numbered { .. } => refused("window functions", FORM),
-        Rows::None | Rows::Behind { .. } | Rows::Limited => refused("LIMIT or OFFSET", FORM),
-        Rows::Several => refused("a total over no rows", FORM),
-        Rows::Other => refused("several aggregations or a UNION", FORM),
+        SubqueryRows::Numbered { .. } => refused("window functions", FORM),
+        SubqueryRows::None | SubqueryRows::Behind { .. } | SubqueryRows::Limited => {
+            refused("LIMIT or OFFSET", FORM)
+        }
+        SubqueryRows::Several => refused("a total over no rows", FORM),
+        SubqueryRows::Other => refused("several aggregations or a UNION", FORM),
     }
 }
 
@@ -149,7 +155,7 @@ fn first(input: &LogicalPlan, asked: &Subquery) -> Result<Option<LogicalPlan>> {
         below => (Vec::new(), below),
     };
     let is_outer = value.contains_outer() || keys.iter().any(|key| key.expr.contains_outer());
-    if is_outer || !matches!(rows(below)?, Rows::OfJoin) {
+    if is_outer || !matches!(rows(below)?, SubqueryRows::OfJoin) {
         return Ok(None);
     }
     let first = LogicalPlanBuilder::from(below.clone())

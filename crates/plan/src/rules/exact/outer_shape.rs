@@ -10,7 +10,7 @@ use datafusion::logical_expr::{
 };
 
 /// The rows of a subquery for one outer row.
-pub(super) enum Rows {
+pub(super) enum SubqueryRows {
     /// The rows that meet the conditions, as in a join.
     OfJoin,
     /// Exactly one row, whatever the conditions.
@@ -48,9 +48,9 @@ pub(super) fn has_outer(plan: &LogicalPlan) -> Result<bool> {
 }
 
 /// The rows of a subquery, which refers to the outer query.
-pub(super) fn rows(plan: &LogicalPlan) -> Result<Rows> {
+pub(super) fn rows(plan: &LogicalPlan) -> Result<SubqueryRows> {
     if !has_outer(plan)? {
-        return Ok(Rows::OfJoin);
+        return Ok(SubqueryRows::OfJoin);
     }
     match plan {
         LogicalPlan::Projection(it) => rows(&it.input),
@@ -62,86 +62,92 @@ pub(super) fn rows(plan: &LogicalPlan) -> Result<Rows> {
         LogicalPlan::Aggregate(aggregate) => aggregated(aggregate),
         LogicalPlan::Limit(limit) => limited(limit),
         LogicalPlan::Window(window) => first(rows(&window.input)?),
-        LogicalPlan::Union(_) => Ok(Rows::Other),
+        LogicalPlan::Union(_) => Ok(SubqueryRows::Other),
         plan => {
             for input in plan.inputs() {
-                if !matches!(rows(input)?, Rows::OfJoin) {
-                    return Ok(Rows::Other);
+                if !matches!(rows(input)?, SubqueryRows::OfJoin) {
+                    return Ok(SubqueryRows::Other);
                 }
             }
-            Ok(Rows::OfJoin)
+            Ok(SubqueryRows::OfJoin)
         }
     }
 }
 
 /// Returns the shape behind an operator that numbers rows or picks first ones, which depends on all
 /// rows.
-fn first(rows: Rows) -> Result<Rows> {
+fn first(rows: SubqueryRows) -> Result<SubqueryRows> {
     Ok(match rows {
-        Rows::OfJoin => Rows::Numbered { filtered: false },
-        Rows::One | Rows::None | Rows::Numbered { filtered: false } => rows,
-        _ => Rows::Other,
+        SubqueryRows::OfJoin => SubqueryRows::Numbered { filtered: false },
+        SubqueryRows::One | SubqueryRows::None | SubqueryRows::Numbered { filtered: false } => rows,
+        _ => SubqueryRows::Other,
     })
 }
 
-fn distinct(rows: Rows) -> Result<Rows> {
+fn distinct(rows: SubqueryRows) -> Result<SubqueryRows> {
     Ok(match rows {
-        Rows::OfJoin | Rows::One | Rows::OneIf(_) | Rows::Several | Rows::None => rows,
-        Rows::Numbered { filtered: false } => rows,
-        _ => Rows::Other,
+        SubqueryRows::OfJoin
+        | SubqueryRows::One
+        | SubqueryRows::OneIf(_)
+        | SubqueryRows::Several
+        | SubqueryRows::None => rows,
+        SubqueryRows::Numbered { filtered: false } => rows,
+        _ => SubqueryRows::Other,
     })
 }
 
-fn filtered(filter: &Filter) -> Result<Rows> {
+fn filtered(filter: &Filter) -> Result<SubqueryRows> {
     Ok(match rows(&filter.input)? {
-        Rows::OfJoin => Rows::OfJoin,
-        Rows::None => Rows::None,
+        SubqueryRows::OfJoin => SubqueryRows::OfJoin,
+        SubqueryRows::None => SubqueryRows::None,
         // An outer reference in the condition itself cannot be computed in the subquery.
-        Rows::One if !filter.predicate.contains_outer() => Rows::OneIf(filter.clone()),
-        Rows::Numbered { .. } => Rows::Numbered { filtered: true },
-        Rows::Limited | Rows::Behind { .. } => Rows::Limited,
-        _ => Rows::Other,
+        SubqueryRows::One if !filter.predicate.contains_outer() => {
+            SubqueryRows::OneIf(filter.clone())
+        }
+        SubqueryRows::Numbered { .. } => SubqueryRows::Numbered { filtered: true },
+        SubqueryRows::Limited | SubqueryRows::Behind { .. } => SubqueryRows::Limited,
+        _ => SubqueryRows::Other,
     })
 }
 
-fn aggregated(aggregate: &Aggregate) -> Result<Rows> {
+fn aggregated(aggregate: &Aggregate) -> Result<SubqueryRows> {
     let input = rows(&aggregate.input)?;
-    if !matches!(input, Rows::OfJoin) {
+    if !matches!(input, SubqueryRows::OfJoin) {
         return Ok(match input {
-            Rows::Limited | Rows::Behind { .. } => Rows::Limited,
-            Rows::Numbered { .. } => Rows::Numbered { filtered: true },
-            _ => Rows::Other,
+            SubqueryRows::Limited | SubqueryRows::Behind { .. } => SubqueryRows::Limited,
+            SubqueryRows::Numbered { .. } => SubqueryRows::Numbered { filtered: true },
+            _ => SubqueryRows::Other,
         });
     }
     if aggregate.group_expr.is_empty() {
-        return Ok(Rows::One);
+        return Ok(SubqueryRows::One);
     }
     let has_total = aggregate.group_expr.iter().any(|group| match group {
         Expr::GroupingSet(GroupingSet::Rollup(_) | GroupingSet::Cube(_)) => true,
         Expr::GroupingSet(GroupingSet::GroupingSets(sets)) => sets.iter().any(Vec::is_empty),
         _ => false,
     });
-    Ok(if has_total { Rows::Several } else { Rows::OfJoin })
+    Ok(if has_total { SubqueryRows::Several } else { SubqueryRows::OfJoin })
 }
 
-fn limited(limit: &Limit) -> Result<Rows> {
+fn limited(limit: &Limit) -> Result<SubqueryRows> {
     let input = rows(&limit.input)?;
     let (skip, fetch) = match (limit.get_skip_type()?, limit.get_fetch_type()?) {
         (SkipType::Literal(skip), FetchType::Literal(fetch)) => (skip, fetch),
-        _ => return Ok(Rows::Other),
+        _ => return Ok(SubqueryRows::Other),
     };
     Ok(match input {
-        _ if fetch == Some(0) => Rows::None,
-        Rows::None => Rows::None,
-        Rows::One if skip > 0 => Rows::None,
-        Rows::One => Rows::One,
-        Rows::OneIf(_) if skip > 0 => Rows::None,
-        Rows::OneIf(filter) => Rows::OneIf(filter),
-        Rows::Several if skip == 0 => Rows::Several,
-        Rows::OfJoin | Rows::Numbered { filtered: false } => {
-            Rows::Behind { skip, fetch, input: Arc::clone(&limit.input) }
+        _ if fetch == Some(0) => SubqueryRows::None,
+        SubqueryRows::None => SubqueryRows::None,
+        SubqueryRows::One if skip > 0 => SubqueryRows::None,
+        SubqueryRows::One => SubqueryRows::One,
+        SubqueryRows::OneIf(_) if skip > 0 => SubqueryRows::None,
+        SubqueryRows::OneIf(filter) => SubqueryRows::OneIf(filter),
+        SubqueryRows::Several if skip == 0 => SubqueryRows::Several,
+        SubqueryRows::OfJoin | SubqueryRows::Numbered { filtered: false } => {
+            SubqueryRows::Behind { skip, fetch, input: Arc::clone(&limit.input) }
         }
-        Rows::Limited | Rows::Behind { .. } => Rows::Limited,
-        _ => Rows::Other,
+        SubqueryRows::Limited | SubqueryRows::Behind { .. } => SubqueryRows::Limited,
+        _ => SubqueryRows::Other,
     })
 }

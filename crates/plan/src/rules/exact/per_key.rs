@@ -17,7 +17,7 @@ use datafusion::logical_expr::{
     BinaryExpr, Expr, Filter, LogicalPlan, LogicalPlanBuilder, Operator, Subquery, lit,
 };
 
-use super::outer_shape::{Rows, has_outer, rows};
+use super::outer_shape::{SubqueryRows, has_outer, rows};
 
 /// The name of the values of the outer columns, in each subquery.
 const OUTER: &str = "outer values";
@@ -60,7 +60,7 @@ fn varies(plan: &LogicalPlan) -> Result<bool> {
 /// The subquery with the outer columns in it. `None` if DataFusion computes it as it is, or if it has
 /// another form.
 fn with_keys(asked: &Subquery, input: &LogicalPlan) -> Result<Option<Subquery>> {
-    if !matches!(rows(&asked.subquery)?, Rows::One) {
+    if !matches!(rows(&asked.subquery)?, SubqueryRows::One) {
         return Ok(None);
     }
     let mut found = Vec::new();

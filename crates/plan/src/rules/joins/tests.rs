@@ -14,10 +14,10 @@ use proptest::prelude::*;
 use super::PushDownSemiJoins;
 
 /// Two columns, `k` and `v`, with nulls and repeated values.
-type Rows = Vec<(Option<i64>, Option<i64>)>;
+type KeyedRows = Vec<(Option<i64>, Option<i64>)>;
 
 /// A session with the tables `a`, `b` and `c`.
-fn session(tables: &[Rows; 3], with_rule: bool) -> SessionContext {
+fn session(tables: &[KeyedRows; 3], with_rule: bool) -> SessionContext {
     let mut state = SessionStateBuilder::new().with_default_features();
     if with_rule {
         state = state.with_optimizer_rule(Arc::new(PushDownSemiJoins));
@@ -32,8 +32,8 @@ fn session(tables: &[Rows; 3], with_rule: bool) -> SessionContext {
     session
 }
 
-fn some_rows() -> [Rows; 3] {
-    let rows = |count: i64, step: i64| -> Rows {
+fn some_rows() -> [KeyedRows; 3] {
+    let rows = |count: i64, step: i64| -> KeyedRows {
         let value = |n: i64| Some(n % 7).filter(|value| *value != 3);
         (0..count).map(|n| (value(n * step), value(n * step / 2 + 1))).collect()
     };
@@ -161,7 +161,7 @@ async fn a_plan_with_moved_joins_stays_as_it_is() {
     }
 }
 
-fn rows() -> impl Strategy<Value = Rows> {
+fn rows() -> impl Strategy<Value = KeyedRows> {
     let value = || prop::option::weighted(0.8, 0_i64..4);
     prop::collection::vec((value(), value()), 0..7)
 }

@@ -20,7 +20,7 @@ use crate::sql::errors::sql_error;
 use crate::{Error, Result};
 
 /// The names of the columns of each table function, by its name in lower case.
-type Known = HashMap<String, Vec<String>>;
+type FunctionColumns = HashMap<String, Vec<String>>;
 
 /// Finds the calls of table functions in a statement, and checks their form. `sql` is its text, for
 /// errors.
@@ -29,7 +29,7 @@ pub(crate) fn prepare(
     signatures: &[Signature],
     sql: &str,
 ) -> Result<()> {
-    let mut known = Known::new();
+    let mut known = FunctionColumns::new();
     for signature in signatures {
         if let Some(columns) = table_columns(signature)? {
             let names = columns.iter().map(|column| column.name().clone()).collect();
@@ -40,7 +40,7 @@ pub(crate) fn prepare(
         return Ok(());
     }
     let DfStatement::Statement(inner) = &mut statement.query else { return Ok(()) };
-    match VisitMut::visit(inner.as_mut(), &mut Calls { known }) {
+    match VisitMut::visit(inner.as_mut(), &mut FromCallVisitor { known }) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break((name, report)) => {
             Err(sql_error::location_error(Error::Sql(report), &name, sql))
@@ -49,34 +49,34 @@ pub(crate) fn prepare(
 }
 
 /// The name of a function, and what is wrong with its call.
-type Wrong = (String, Box<ErrorReport>);
+type FunctionError = (String, Box<ErrorReport>);
 
 /// A call in FROM.
-struct Call {
+struct FromCall {
     name: ObjectName,
     args: Vec<FunctionArg>,
     with_ordinality: bool,
     alias: Option<TableAlias>,
 }
 
-struct Calls {
-    known: Known,
+struct FromCallVisitor {
+    known: FunctionColumns,
 }
 
-impl VisitorMut for Calls {
-    type Break = Wrong;
+impl VisitorMut for FromCallVisitor {
+    type Break = FunctionError;
 
-    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Wrong> {
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<FunctionError> {
         let Some(call) = self.call(factor) else { return ControlFlow::Continue(()) };
         self.check(&call)?;
-        let Call { name, args, with_ordinality, alias } = call;
+        let FromCall { name, args, with_ordinality, alias } = call;
         // A function of constants may be on any side of a join.
-        let lateral = args.visit(&mut Columns).is_break();
+        let lateral = args.visit(&mut ColumnBreak).is_break();
         *factor = TableFactor::Function { lateral, name, args, with_ordinality, alias };
         ControlFlow::Continue(())
     }
 
-    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Wrong> {
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<FunctionError> {
         match expr {
             Expr::Function(function) if self.columns(&function.name).is_some() => {
                 let name = written(&function.name);
@@ -90,18 +90,18 @@ impl VisitorMut for Calls {
     }
 }
 
-impl Calls {
+impl FromCallVisitor {
     fn columns(&self, name: &ObjectName) -> Option<&[String]> {
         let [ObjectNamePart::Identifier(name)] = name.0.as_slice() else { return None };
         self.known.get(&name.value.to_lowercase()).map(Vec::as_slice)
     }
 
     /// Takes the parts of a call out of `f(x)`, `LATERAL f(x)` or `TABLE(f(x))`.
-    fn call(&self, factor: &mut TableFactor) -> Option<Call> {
+    fn call(&self, factor: &mut TableFactor) -> Option<FromCall> {
         match factor {
             TableFactor::Table { name, args: Some(args), with_ordinality, alias, .. } => {
                 self.columns(name)?;
-                Some(Call {
+                Some(FromCall {
                     name: name.clone(),
                     args: std::mem::take(&mut args.args),
                     with_ordinality: *with_ordinality,
@@ -110,7 +110,7 @@ impl Calls {
             }
             TableFactor::Function { name, args, with_ordinality, alias, .. } => {
                 self.columns(name)?;
-                Some(Call {
+                Some(FromCall {
                     name: name.clone(),
                     args: std::mem::take(args),
                     with_ordinality: *with_ordinality,
@@ -125,13 +125,13 @@ impl Calls {
                 };
                 let name = function.name.clone();
                 let alias = alias.take();
-                Some(Call { name, args, with_ordinality: false, alias })
+                Some(FromCall { name, args, with_ordinality: false, alias })
             }
             _ => None,
         }
     }
 
-    fn check(&self, call: &Call) -> ControlFlow<Wrong> {
+    fn check(&self, call: &FromCall) -> ControlFlow<FunctionError> {
         let name = written(&call.name);
         if call.with_ordinality {
             let message = format!("`{name}` cannot be called WITH ORDINALITY");
@@ -156,7 +156,7 @@ impl Calls {
     }
 }
 
-fn wrong(name: String, message: String, hint: &str) -> ControlFlow<Wrong> {
+fn wrong(name: String, message: String, hint: &str) -> ControlFlow<FunctionError> {
     let report = ErrorReport::new(Code::PLAN_UNSUPPORTED, message).hint(hint);
     ControlFlow::Break((name, Box::new(report)))
 }
@@ -176,9 +176,9 @@ fn written(name: &ObjectName) -> String {
 }
 
 /// Breaks at a column.
-struct Columns;
+struct ColumnBreak;
 
-impl Visitor for Columns {
+impl Visitor for ColumnBreak {
     type Break = ();
 
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {

@@ -39,12 +39,12 @@ fn check_alone(projection: &Projection) -> Result<()> {
 /// The right side of a join: what is computed from the rows of a call, from the top.
 struct Side<'a> {
     steps: Vec<&'a LogicalPlan>,
-    rows: Rows<'a>,
+    rows: RowSource<'a>,
 }
 
 /// The source of the rows.
 #[derive(Clone, Copy)]
-enum Rows<'a> {
+enum RowSource<'a> {
     Call(&'a ScalarFunction),
     /// UNNEST of the lists of a projection.
     Lists(&'a Unnest, &'a Projection),
@@ -65,12 +65,12 @@ impl<'a> Side<'a> {
                         // The one above the unnest is the same for the whole join.
                         steps.pop();
                         let refers = call.args.iter().any(refers);
-                        return refers.then_some(Self { steps, rows: Rows::Call(call) });
+                        return refers.then_some(Self { steps, rows: RowSource::Call(call) });
                     }
                     let is_alone = matches!(list.input.as_ref(), LogicalPlan::EmptyRelation(_))
                         && unnest.schema.fields().len() == list.expr.len();
                     return (is_alone && list.expr.iter().any(Expr::contains_outer))
-                        .then_some(Self { steps, rows: Rows::Lists(unnest, list) });
+                        .then_some(Self { steps, rows: RowSource::Lists(unnest, list) });
                 }
                 LogicalPlan::SubqueryAlias(SubqueryAlias { input, .. })
                 | LogicalPlan::Projection(Projection { input, .. })
@@ -85,8 +85,8 @@ impl<'a> Side<'a> {
 
     fn name(&self) -> &str {
         match self.rows {
-            Rows::Call(call) => call.func.name(),
-            Rows::Lists(..) => "unnest",
+            RowSource::Call(call) => call.func.name(),
+            RowSource::Lists(..) => "unnest",
         }
     }
 
@@ -113,13 +113,13 @@ fn of_join(join: Join) -> Result<Transformed<LogicalPlan>> {
     let left_schema = Arc::clone(join.left.schema());
     let left: Vec<Expr> = left_schema.columns().into_iter().map(Expr::Column).collect();
     let mut joined = match side.rows {
-        Rows::Call(call) => {
+        RowSource::Call(call) => {
             let call = Expr::ScalarFunction(resolved(call, &left_schema)?).alias(ROWS);
             let list = [left.clone(), vec![call]].concat();
             let list = Projection::try_new(list, Arc::clone(&join.left))?;
             Joined::of(LogicalPlan::Projection(list), &left_schema, keeps_all)?
         }
-        Rows::Lists(unnest, lists) => {
+        RowSource::Lists(unnest, lists) => {
             let name = |place: usize| format!("{ROWS} {place}");
             let values = lists.expr.iter().enumerate().map(|(place, list)| {
                 Ok(inner(list.clone().unalias(), &left_schema)?.alias(name(place)))

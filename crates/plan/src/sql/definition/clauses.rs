@@ -37,7 +37,7 @@ pub(crate) struct Options {
 }
 
 #[derive(Default)]
-struct Found {
+struct DefinitionClauses {
     language: bool,
     called_on_null: Option<bool>,
     deterministic: Option<bool>,
@@ -48,7 +48,7 @@ struct Found {
 impl Clauses {
     /// Parses all clauses up to the end of the statement.
     pub(crate) fn parse(parser: &mut Parser<'_>, sql: &str) -> Result<Self, ParserError> {
-        let mut found = Found::default();
+        let mut found = DefinitionClauses::default();
         while !matches!(parser.peek_token_ref().token, Token::EOF | Token::SemiColon) {
             found.clause(parser, sql)?;
         }
@@ -59,12 +59,12 @@ impl Clauses {
         let Some(code) = found.code else {
             return parser.expected("the code: AS $$ code $$", last);
         };
-        let Found { called_on_null, deterministic, options, .. } = found;
+        let DefinitionClauses { called_on_null, deterministic, options, .. } = found;
         Ok(Self { called_on_null, deterministic, options, code })
     }
 }
 
-impl Found {
+impl DefinitionClauses {
     fn clause(&mut self, parser: &mut Parser<'_>, sql: &str) -> Result<(), ParserError> {
         let first = parser.peek_token();
         if parser.parse_keyword(Keyword::LANGUAGE) {

@@ -28,7 +28,7 @@ use clauses::Clauses;
 const RETURNED: &str = "return";
 
 /// A statement as it is written.
-enum Written {
+enum StatementForm {
     Create(Box<Create>),
     Drop { name: String, if_exists: bool },
     Other,
@@ -58,25 +58,25 @@ pub async fn definition(sql: &str) -> Result<Definition> {
     let syntax = |error: ParserError| sql_error::syntax(&DataFusionError::from(error), sql);
     let mut parser = Parser::new(&GenericDialect {}).try_with_sql(sql).map_err(syntax)?;
     match written(&mut parser, sql).map_err(syntax)? {
-        Written::Create(create) => create.definition(sql).await,
-        Written::Drop { name, if_exists } => Ok(Definition::Drop { name, if_exists }),
-        Written::Other => Ok(Definition::Other),
+        StatementForm::Create(create) => create.definition(sql).await,
+        StatementForm::Drop { name, if_exists } => Ok(Definition::Drop { name, if_exists }),
+        StatementForm::Other => Ok(Definition::Other),
     }
 }
 
-fn written(parser: &mut Parser<'_>, sql: &str) -> Result<Written, ParserError> {
+fn written(parser: &mut Parser<'_>, sql: &str) -> Result<StatementForm, ParserError> {
     if parser.parse_keywords(&[Keyword::DROP, Keyword::FUNCTION]) {
         let if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
         let name = parser.parse_identifier()?.value;
         end(parser)?;
-        return Ok(Written::Drop { name, if_exists });
+        return Ok(StatementForm::Drop { name, if_exists });
     }
     if !parser.parse_keyword(Keyword::CREATE) {
-        return Ok(Written::Other);
+        return Ok(StatementForm::Other);
     }
     let or_replace = parser.parse_keywords(&[Keyword::OR, Keyword::REPLACE]);
     if !parser.parse_keyword(Keyword::FUNCTION) {
-        return Ok(Written::Other);
+        return Ok(StatementForm::Other);
     }
     let name = parser.parse_identifier()?.value;
     parser.expect_token(&Token::LParen)?;
@@ -86,7 +86,7 @@ fn written(parser: &mut Parser<'_>, sql: &str) -> Result<Written, ParserError> {
     let returns = parser.parse_data_type()?;
     let clauses = Clauses::parse(parser, sql)?;
     end(parser)?;
-    Ok(Written::Create(Box::new(Create { or_replace, name, arguments, returns, clauses })))
+    Ok(StatementForm::Create(Box::new(Create { or_replace, name, arguments, returns, clauses })))
 }
 
 fn argument(parser: &mut Parser<'_>) -> Result<Argument, ParserError> {

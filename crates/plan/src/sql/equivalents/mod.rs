@@ -36,15 +36,15 @@ pub(crate) type Exists<'a> = &'a dyn Fn(&str) -> bool;
 /// Writes a statement with functions and clauses that the planner has.
 pub(crate) fn write(statement: &mut Statement, exists: Exists<'_>) {
     if let Statement::Statement(statement) = statement {
-        _ = VisitMut::visit(statement.as_mut(), &mut Writing { exists });
+        _ = VisitMut::visit(statement.as_mut(), &mut EquivalentWriter { exists });
     }
 }
 
-struct Writing<'a> {
+struct EquivalentWriter<'a> {
     exists: Exists<'a>,
 }
 
-impl VisitorMut for Writing<'_> {
+impl VisitorMut for EquivalentWriter<'_> {
     type Break = Infallible;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Infallible> {

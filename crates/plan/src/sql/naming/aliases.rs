@@ -49,7 +49,7 @@ impl Reused {
         if self.0.is_empty() {
             return false;
         }
-        let mut writing = Writing { at: &self.0, varies, found: false };
+        let mut writing = AliasWriter { at: &self.0, varies, found: false };
         _ = VisitMut::visit(inner.as_mut(), &mut writing);
         writing.found
     }
@@ -68,13 +68,13 @@ fn unknown_name(error: &DataFusionError) -> Option<Location> {
     Some(Location { line: start.line, column: start.column })
 }
 
-struct Writing<'a> {
+struct AliasWriter<'a> {
     at: &'a BTreeSet<Location>,
     varies: Varies<'a>,
     found: bool,
 }
 
-impl VisitorMut for Writing<'_> {
+impl VisitorMut for AliasWriter<'_> {
     type Break = Infallible;
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Infallible> {
@@ -95,7 +95,7 @@ impl VisitorMut for Writing<'_> {
     }
 }
 
-impl Writing<'_> {
+impl AliasWriter<'_> {
     fn replace(&mut self, part: &mut impl VisitMut, named: &[(Ident, Expr)]) {
         let mut replacing = Replacing { at: self.at, named, inside: 0, found: false };
         _ = VisitMut::visit(part, &mut replacing);
@@ -140,8 +140,8 @@ impl VisitorMut for Replacing<'_> {
 
 /// Whether an expression calls such a function.
 fn calls(expr: &Expr, wanted: Varies<'_>) -> bool {
-    struct Calls<'a>(Varies<'a>);
-    impl Visitor for Calls<'_> {
+    struct AliasCalls<'a>(Varies<'a>);
+    impl Visitor for AliasCalls<'_> {
         type Break = ();
 
         fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
@@ -156,5 +156,5 @@ fn calls(expr: &Expr, wanted: Varies<'_>) -> bool {
             }
         }
     }
-    Visit::visit(expr, &mut Calls(wanted)).is_break()
+    Visit::visit(expr, &mut AliasCalls(wanted)).is_break()
 }

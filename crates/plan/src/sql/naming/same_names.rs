@@ -135,8 +135,8 @@ fn is_column(expr: &Expr) -> bool {
 }
 
 fn has_column(expr: &Expr) -> bool {
-    struct Columns;
-    impl Visitor for Columns {
+    struct ColumnVisitor;
+    impl Visitor for ColumnVisitor {
         type Break = ();
 
         fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
@@ -146,5 +146,5 @@ fn has_column(expr: &Expr) -> bool {
             }
         }
     }
-    Visit::visit(expr, &mut Columns).is_break()
+    Visit::visit(expr, &mut ColumnVisitor).is_break()
 }

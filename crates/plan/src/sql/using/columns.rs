@@ -59,7 +59,7 @@ impl Named {
 }
 
 /// The columns of a table in FROM, if they are known.
-pub(super) type Columns<'a> = &'a dyn Fn(&TableFactor) -> Option<Vec<Named>>;
+pub(super) type TableColumns<'a> = &'a dyn Fn(&TableFactor) -> Option<Vec<Named>>;
 
 /// A name as the planner reads it.
 pub(super) fn folded(ident: &Ident) -> String {
@@ -71,7 +71,7 @@ pub(super) fn folded(ident: &Ident) -> String {
 
 /// Writes the joins with ON. Returns the columns of the result, the keys first; `None` if they are
 /// not known, and then some joins may be as they were.
-pub(super) fn of_joins(from: &mut TableWithJoins, columns: Columns<'_>) -> Option<Vec<Named>> {
+pub(super) fn of_joins(from: &mut TableWithJoins, columns: TableColumns<'_>) -> Option<Vec<Named>> {
     let mut left = of_factor(&mut from.relation, columns)?;
     for join in &mut from.joins {
         let right = of_factor(&mut join.relation, columns)?;
@@ -86,7 +86,7 @@ pub(super) fn of_joins(from: &mut TableWithJoins, columns: Columns<'_>) -> Optio
     Some(left)
 }
 
-fn of_factor(factor: &mut TableFactor, columns: Columns<'_>) -> Option<Vec<Named>> {
+fn of_factor(factor: &mut TableFactor, columns: TableColumns<'_>) -> Option<Vec<Named>> {
     match factor {
         TableFactor::NestedJoin { table_with_joins, alias: None } => {
             of_joins(table_with_joins, columns)
@@ -97,7 +97,7 @@ fn of_factor(factor: &mut TableFactor, columns: Columns<'_>) -> Option<Vec<Named
 
 /// The sides whose rows a join keeps.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kept {
+enum JoinSides {
     /// Rows with a partner, or all rows of the left side.
     Left,
     Right,
@@ -106,14 +106,14 @@ enum Kept {
     OnlyRight,
 }
 
-fn kept(operator: &JoinOperator) -> Kept {
+fn kept(operator: &JoinOperator) -> JoinSides {
     use JoinOperator::*;
     match operator {
-        Right(_) | RightOuter(_) => Kept::Right,
-        FullOuter(_) => Kept::Both,
-        Semi(_) | LeftSemi(_) | Anti(_) | LeftAnti(_) => Kept::OnlyLeft,
-        RightSemi(_) | RightAnti(_) => Kept::OnlyRight,
-        _ => Kept::Left,
+        Right(_) | RightOuter(_) => JoinSides::Right,
+        FullOuter(_) => JoinSides::Both,
+        Semi(_) | LeftSemi(_) | Anti(_) | LeftAnti(_) => JoinSides::OnlyLeft,
+        RightSemi(_) | RightAnti(_) => JoinSides::OnlyRight,
+        _ => JoinSides::Left,
     }
 }
 
@@ -128,7 +128,7 @@ pub(super) fn constraint(operator: &mut JoinOperator) -> Option<&mut JoinConstra
 }
 
 /// The pairs of keys of a join, which has ON instead of their names after it.
-type Keys = Vec<(Named, Named)>;
+type KeyPairs = Vec<(Named, Named)>;
 
 /// The last key of an ASOF join is its time.
 fn keys(
@@ -136,7 +136,7 @@ fn keys(
     left: &[Named],
     right: &[Named],
     is_asof: bool,
-) -> Option<Option<Keys>> {
+) -> Option<Option<KeyPairs>> {
     let names: Vec<String> = match constraint {
         JoinConstraint::Using(names) => {
             let name = |name: &ObjectName| match name.0.as_slice() {
@@ -151,7 +151,7 @@ fn keys(
         }
         JoinConstraint::On(_) | JoinConstraint::None => return Some(None),
     };
-    let keys: Keys = names
+    let keys: KeyPairs = names
         .iter()
         .map(|name| Some((only(left, name)?.clone(), only(right, name)?.clone())))
         .collect::<Option<_>>()?;
@@ -188,10 +188,10 @@ fn equal(keys: &[(Named, Named)], is_asof: bool) -> Expr {
     all.unwrap_or_else(|| Expr::Value(Value::Boolean(true).into()))
 }
 
-fn joined(left: Vec<Named>, right: Vec<Named>, kept: Kept, keys: Keys) -> Vec<Named> {
+fn joined(left: Vec<Named>, right: Vec<Named>, kept: JoinSides, keys: KeyPairs) -> Vec<Named> {
     match kept {
-        Kept::OnlyLeft => return left,
-        Kept::OnlyRight => return right,
+        JoinSides::OnlyLeft => return left,
+        JoinSides::OnlyRight => return right,
         _ => (),
     }
     let is = |column: &Named, key: &Named| column.expr == key.expr;
@@ -200,8 +200,8 @@ fn joined(left: Vec<Named>, right: Vec<Named>, kept: Kept, keys: Keys) -> Vec<Na
     let merged = keys.iter().map(|(one, other)| Named {
         name: one.name.clone(),
         expr: match kept {
-            Kept::Right => other.expr.clone(),
-            Kept::Both => first_that_is_there(one.expr.clone(), other.expr.clone()),
+            JoinSides::Right => other.expr.clone(),
+            JoinSides::Both => first_that_is_there(one.expr.clone(), other.expr.clone()),
             _ => one.expr.clone(),
         },
         is_key: true,

@@ -11,7 +11,7 @@ use datafusion::sql::sqlparser::ast::{
     Visitor, VisitorMut,
 };
 
-use super::columns::{Columns, Named, of_joins};
+use super::columns::{Named, TableColumns, of_joins};
 use super::unpivoted;
 use super::wanted::wanted;
 
@@ -47,7 +47,7 @@ fn is_call(function: &Function) -> bool {
 }
 
 /// Writes the items and the condition of a SELECT for each column. What cannot be written so is left.
-pub(super) fn write(select: &mut Select, columns: Columns<'_>) {
+pub(super) fn write(select: &mut Select, columns: TableColumns<'_>) {
     let of_item = |item: &SelectItem| match item {
         SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => has_call(expr),
         _ => false,
@@ -106,11 +106,11 @@ fn of_each(
 /// An expression for each column, with the name of the column. `None` if it has no call, or one that
 /// is not known here.
 fn written(expr: &Expr, known: &[Named]) -> Option<Vec<(String, Expr)>> {
-    struct Put<'a> {
+    struct ColumnWriter<'a> {
         function: &'a Function,
         column: &'a Expr,
     }
-    impl VisitorMut for Put<'_> {
+    impl VisitorMut for ColumnWriter<'_> {
         type Break = ();
 
         fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
@@ -129,7 +129,7 @@ fn written(expr: &Expr, known: &[Named]) -> Option<Vec<(String, Expr)>> {
     let function = call(expr)?;
     let each = wanted(&function, known)?.into_iter().map(|column| {
         let mut expr = expr.clone();
-        let mut put = Put { function: &function, column: &column.expr };
+        let mut put = ColumnWriter { function: &function, column: &column.expr };
         let all = VisitMut::visit(&mut expr, &mut put).is_continue();
         all.then(|| (column.name.clone(), expr))
     });

@@ -41,7 +41,7 @@ pub(crate) fn merge_keys(
     planner: Planner<'_>,
 ) -> bool {
     let Some(query) = query_of(statement) else { return true };
-    let scope = Scope::default();
+    let scope = CteScope::default();
     let mut merging = Merging { planner, scope: &scope, tells_apart, all_known: true };
     merging.query(query);
     merging.all_known
@@ -59,12 +59,12 @@ fn query_of(statement: &mut Statement) -> Option<&mut Query> {
 
 /// The common table expressions that a query sees.
 #[derive(Clone, Default)]
-struct Scope {
+struct CteScope {
     tables: Vec<Cte>,
     recursive: bool,
 }
 
-impl Scope {
+impl CteScope {
     fn add(&mut self, table: &Cte) {
         self.tables.retain(|other| other.alias.name.value != table.alias.name.value);
         self.tables.push(table.clone());
@@ -81,7 +81,7 @@ impl Scope {
 
 struct Merging<'a> {
     planner: Planner<'a>,
-    scope: &'a Scope,
+    scope: &'a CteScope,
     tells_apart: bool,
     all_known: bool,
 }
@@ -104,7 +104,7 @@ impl Merging<'_> {
         });
     }
 
-    fn within(&mut self, scope: &Scope, work: impl FnOnce(&mut Merging<'_>)) {
+    fn within(&mut self, scope: &CteScope, work: impl FnOnce(&mut Merging<'_>)) {
         let Self { planner, tells_apart, .. } = *self;
         let mut inner = Merging { planner, scope, tells_apart, all_known: true };
         work(&mut inner);

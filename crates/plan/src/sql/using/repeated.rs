@@ -11,13 +11,13 @@ use datafusion::sql::sqlparser::ast::{
     TableFactor, TableWithJoins, WildcardAdditionalOptions,
 };
 
-use super::columns::{Columns, Named, folded, of_joins};
+use super::columns::{Named, TableColumns, folded, of_joins};
 use super::select::all;
 use crate::sql::meaning::{call, quoted};
 
 /// Gives the items of a SELECT different names. It is left as it is where the columns are not known, or
 /// where ORDER BY has a name that stands for two of them.
-pub(super) fn name_apart(select: &mut Select, order: Option<&OrderBy>, columns: Columns<'_>) {
+pub(super) fn name_apart(select: &mut Select, order: Option<&OrderBy>, columns: TableColumns<'_>) {
     let mut from = select.from.clone();
     let known = from.iter_mut().map(|from| of_joins(from, columns)).collect::<Option<Vec<_>>>();
     let Some(known) = known.map(|known| known.concat()) else { return };
@@ -35,7 +35,7 @@ fn written_out(
     items: &[SelectItem],
     known: &[Named],
     from: &[TableWithJoins],
-    columns: Columns<'_>,
+    columns: TableColumns<'_>,
 ) -> Option<Vec<SelectItem>> {
     let mut written = Vec::with_capacity(items.len());
     for item in items {
@@ -56,7 +56,7 @@ fn of_one(
     options: &WildcardAdditionalOptions,
     known: &[Named],
     from: &[TableWithJoins],
-    columns: Columns<'_>,
+    columns: TableColumns<'_>,
 ) -> Option<Vec<SelectItem>> {
     let SelectItemQualifiedWildcardKind::ObjectName(name) = of else { return None };
     let path: Vec<String> =

@@ -9,14 +9,14 @@ use datafusion::sql::sqlparser::ast::{
     WildcardAdditionalOptions,
 };
 
-use super::columns::{Columns, Named, constraint, folded, of_joins};
+use super::columns::{Named, TableColumns, constraint, folded, of_joins};
 
 /// Writes the joins of a SELECT with ON. False if one is left whose key has another value than that
 /// of one side.
 pub(super) fn merge(
     select: &mut Select,
     order: Option<&mut OrderBy>,
-    columns: Columns<'_>,
+    columns: TableColumns<'_>,
 ) -> bool {
     let mut merges = false;
     let mut keeps_rows = false;

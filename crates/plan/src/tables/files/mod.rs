@@ -3,14 +3,14 @@
 //! | member | owns |
 //! |---|---|
 //! | `table_files` | schema, statistics and row groups, from footers |
-//! | `known` | footers that earlier queries have kept |
+//! | `footers` | footers that earlier queries have kept |
 //! | `unify` | one schema for files that differ |
 //! | `hive` | columns from names of folders |
 //! | `file_names` | names of files as a column or table |
 
 pub(crate) mod file_names;
+pub(crate) mod footers;
 mod hive;
-pub(crate) mod known;
 pub(crate) mod table_files;
 mod unify;
 
@@ -19,4 +19,4 @@ pub(crate) use hive::FolderColumns;
 pub(crate) use table_files::{
     TableFile, as_read, display_name, duplicate_column, store_of, without_metadata,
 };
-pub(crate) use unify::{Conflict, differing_in_case, unify_or};
+pub(crate) use unify::{SchemaConflict, differing_in_case, unify_or};

@@ -21,7 +21,7 @@ use snowmelt_execute::scan::{Footer, GrantedFiles};
 use snowmelt_wire::FileGrant;
 
 use super::unify::unify;
-use crate::tables::locations::{Located, Source};
+use crate::tables::locations::{Located, TableStorage};
 use crate::{Error, Result};
 
 /// The unit of INT96, the oldest form of timestamps.
@@ -62,8 +62,8 @@ pub(crate) fn tabulate(
 /// concurrently.
 pub(crate) async fn store_of(located: &Located, meta: &ObjectMeta) -> Result<Arc<dyn ObjectStore>> {
     let files = match &located.source {
-        Source::Bucket(store) => return Ok(Arc::clone(store)),
-        Source::Local(files) => files,
+        TableStorage::Bucket(store) => return Ok(Arc::clone(store)),
+        TableStorage::Local(files) => files,
     };
     let path = file_path(&meta.location).display().to_string();
     let file = files.open(&path).await?;

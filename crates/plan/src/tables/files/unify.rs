@@ -13,7 +13,7 @@ use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, TimeUnit};
 
 /// Two files with incompatible schemas.
 #[derive(Debug)]
-pub(crate) enum Conflict {
+pub(crate) enum SchemaConflict {
     /// The types of a column have no common one.
     Types {
         column: String,
@@ -24,7 +24,7 @@ pub(crate) enum Conflict {
     Names([(usize, String); 2]),
 }
 
-impl Conflict {
+impl SchemaConflict {
     /// The reason, with the names of the files.
     pub(crate) fn why(&self, file: impl Fn(usize) -> String) -> String {
         match self {
@@ -47,7 +47,7 @@ impl Conflict {
 
 /// Finds a column whose name differs in case between files, given the names in each. A file with
 /// both names has two columns.
-pub(crate) fn differing_in_case(files: &[Vec<&str>]) -> Option<Conflict> {
+pub(crate) fn differing_in_case(files: &[Vec<&str>]) -> Option<SchemaConflict> {
     let mut first: HashMap<&str, usize> = HashMap::new();
     for (file, names) in files.iter().enumerate() {
         names.iter().for_each(|name| _ = first.entry(*name).or_insert(file));
@@ -62,14 +62,14 @@ pub(crate) fn differing_in_case(files: &[Vec<&str>]) -> Option<Conflict> {
         if let Some(pair) = apart {
             let mut found = [pair[0], pair[1]].map(|name| (first[name], name.to_owned()));
             found.sort_unstable();
-            return Some(Conflict::Names(found));
+            return Some(SchemaConflict::Names(found));
         }
     }
     None
 }
 
 /// A schema for the rows of all files. Columns are in the order of their first occurrence.
-pub(crate) fn unify(schemas: &[Schema]) -> Result<Schema, Conflict> {
+pub(crate) fn unify(schemas: &[Schema]) -> Result<Schema, SchemaConflict> {
     unify_or(schemas, None)
 }
 
@@ -78,13 +78,12 @@ pub(crate) fn unify(schemas: &[Schema]) -> Result<Schema, Conflict> {
 pub(crate) fn unify_or(
     schemas: &[Schema],
     otherwise: Option<&DataType>,
-) -> Result<Schema, Conflict> {
-    let names =
-        schemas.iter().map(|schema| schema.fields().iter().map(|field| field.name().as_str()));
+) -> Result<Schema, SchemaConflict> {
+    let names = schemas.iter().map(|schema| schema.fields().iter().map(|field| field.name().as_str()));
     if let Some(conflict) = differing_in_case(&names.map(Iterator::collect).collect::<Vec<_>>()) {
         return Err(conflict);
     }
-    let mut columns: Vec<Column> = Vec::new();
+    let mut columns: Vec<UnifiedColumn> = Vec::new();
     let mut known: HashMap<&str, usize> = HashMap::new();
     for (file, schema) in schemas.iter().enumerate() {
         for field in schema.fields() {
@@ -92,34 +91,38 @@ pub(crate) fn unify_or(
                 Some(index) => columns[*index].add(file, field, otherwise)?,
                 None => {
                     known.insert(field.name(), columns.len());
-                    columns.push(Column { field: field.as_ref().clone(), first: file, files: 1 });
+                    columns.push(UnifiedColumn {
+                        field: field.as_ref().clone(),
+                        first: file,
+                        files: 1,
+                    });
                 }
             }
         }
     }
     // A file without a column has nulls there.
-    let field = |column: Column| {
+    let field = |column: UnifiedColumn| {
         let nullable = column.field.is_nullable() || column.files < schemas.len();
         column.field.with_nullable(nullable)
     };
     Ok(Schema::new(columns.into_iter().map(field).collect::<Vec<_>>()))
 }
 
-struct Column {
+struct UnifiedColumn {
     field: Field,
     first: usize,
     files: usize,
 }
 
-impl Column {
+impl UnifiedColumn {
     fn add(
         &mut self,
         file: usize,
         other: &Field,
         otherwise: Option<&DataType>,
-    ) -> Result<(), Conflict> {
+    ) -> Result<(), SchemaConflict> {
         let both = common(self.field.data_type(), other.data_type());
-        let both = both.or_else(|| otherwise.cloned()).ok_or_else(|| Conflict::Types {
+        let both = both.or_else(|| otherwise.cloned()).ok_or_else(|| SchemaConflict::Types {
             column: other.name().clone(),
             files: [
                 (self.first, self.field.data_type().clone()),

@@ -18,7 +18,7 @@ use super::header::{First, first_record};
 use super::options::CsvOptions;
 use super::sample::{Sample, Sampler};
 use super::values::Guess;
-use super::{Columns, Found, duplicate_column, pieces};
+use super::{FileColumns, FileFindings, duplicate_column, pieces};
 use crate::{Error, Result};
 
 /// The result of reading a sample of a file.
@@ -28,11 +28,11 @@ enum Told {
     TooShort,
     /// The file has not even a header.
     Empty,
-    Table(Box<Table>),
+    Table(Box<CsvTable>),
 }
 
 #[derive(Debug)]
-struct Table {
+struct CsvTable {
     schema: Schema,
     dialect: Dialect,
     first: First,
@@ -47,7 +47,7 @@ pub(super) async fn of_file(
     kind: Kind,
     options: &CsvOptions,
     name: &str,
-) -> Result<Found> {
+) -> Result<FileFindings> {
     let file = sampler.open(meta, kind.compression).await?;
     let usual = Dialect::of(kind.format);
     let mut told = Told::TooShort;
@@ -62,15 +62,15 @@ pub(super) async fn of_file(
         Told::TooShort => {
             Err(wrong(wrong_line(name, Some(1), "the header line has more than 1 MiB")))
         }
-        Told::Empty => Ok(Found::new(Columns::None, pieces::whole(meta.size))),
+        Told::Empty => Ok(FileFindings::new(FileColumns::None, pieces::whole(meta.size))),
         Told::Table(table) => {
-            let Table { schema, dialect, first, breaks } = *table;
+            let CsvTable { schema, dialect, first, breaks } = *table;
             let plain = kind.compression == Compression::None;
             let divisible = plain && !breaks && dialect.is_divisible();
             let of_file = if divisible { pieces::of_lines } else { pieces::whole };
             let dialect = (dialect != usual).then_some(dialect);
-            let found = Found::new(Columns::Schema(schema), of_file(meta.size));
-            Ok(Found { dialect, first, ..found })
+            let found = FileFindings::new(FileColumns::Schema(schema), of_file(meta.size));
+            Ok(FileFindings { dialect, first, ..found })
         }
     }
 }
@@ -139,7 +139,7 @@ fn tell(sample: &Sample, usual: &Dialect, options: &CsvOptions, name: &str) -> R
         dialect.names.clone_from(&names);
     }
     let schema = schema(names, &guesses, options, name)?;
-    Ok(Told::Table(Box::new(Table { schema, dialect, first, breaks })))
+    Ok(Told::Table(Box::new(CsvTable { schema, dialect, first, breaks })))
 }
 
 /// The number of values of the longest record.
@@ -217,7 +217,7 @@ mod tests {
         told_with(text, whole, last, &CsvOptions::default())
     }
 
-    fn table(told: Result<Told>) -> (Vec<String>, Table) {
+    fn table(told: Result<Told>) -> (Vec<String>, CsvTable) {
         let Ok(Told::Table(table)) = told else { panic!("{told:?}") };
         let column = |field: &FieldRef| format!("{} {}", field.name(), field.data_type());
         (table.schema.fields().iter().map(column).collect(), *table)

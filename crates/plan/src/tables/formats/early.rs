@@ -8,14 +8,14 @@ use datafusion::sql::sqlparser::ast::{Query, Visit, Visitor};
 /// True if a limit may end the query early. One with ORDER BY sorts all rows first.
 pub(crate) fn may_end_early(statement: &Statement) -> bool {
     match statement {
-        Statement::Statement(statement) => statement.visit(&mut Limits).is_break(),
+        Statement::Statement(statement) => statement.visit(&mut LimitVisitor).is_break(),
         _ => true,
     }
 }
 
-struct Limits;
+struct LimitVisitor;
 
-impl Visitor for Limits {
+impl Visitor for LimitVisitor {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {

@@ -32,7 +32,7 @@ use snowmelt_files::{Compression, Format, Kind};
 use snowmelt_types::{Code, ErrorReport};
 
 use super::files::{
-    Conflict, as_read, differing_in_case, display_name, duplicate_column, store_of, unify_or,
+    SchemaConflict, as_read, differing_in_case, display_name, duplicate_column, store_of, unify_or,
     without_metadata,
 };
 use super::locations::Located;
@@ -64,22 +64,22 @@ struct TableFile {
 
 /// The columns of one file, and what else its beginning or footer tells.
 #[derive(Debug)]
-struct Found {
-    columns: Columns,
+struct FileFindings {
+    columns: FileColumns,
     pieces: Vec<Piece>,
     dialect: Option<Dialect>,
     first: First,
 }
 
-impl Found {
+impl FileFindings {
     /// Creates the result for a file without a dialect.
-    fn new(columns: Columns, pieces: Vec<Piece>) -> Self {
+    fn new(columns: FileColumns, pieces: Vec<Piece>) -> Self {
         Self { columns, pieces, dialect: None, first: First::Unknown }
     }
 }
 
 #[derive(Debug)]
-enum Columns {
+enum FileColumns {
     /// The file has neither rows nor columns.
     None,
     /// Names and types.
@@ -88,7 +88,7 @@ enum Columns {
     Objects(Shape),
 }
 
-impl Columns {
+impl FileColumns {
     /// The names of the members of objects.
     fn members(&self) -> Vec<&str> {
         match self {
@@ -139,12 +139,13 @@ async fn read(
         files.map(|meta| found_in(&sampler, meta, format, options).boxed()).collect();
     // A workbook is read whole.
     let at_once = if format == Format::Excel { 1 } else { CONCURRENT_READS };
-    let found: Vec<Found> = futures::stream::iter(reads).buffered(at_once).try_collect().await?;
+    let found: Vec<FileFindings> =
+        futures::stream::iter(reads).buffered(at_once).try_collect().await?;
     check_first(located, (location, format), &found)?;
     let mut columns = Vec::new();
     let mut files = Vec::new();
     for (meta, found) in located.files.iter().zip(found) {
-        let Found { pieces, dialect, .. } = found;
+        let FileFindings { pieces, dialect, .. } = found;
         columns.push(found.columns);
         files.push(TableFile { meta: meta.clone(), pieces, dialect });
     }
@@ -158,10 +159,10 @@ async fn read(
 fn check_first(
     located: &Located,
     (location, format): (&str, Format),
-    found: &[Found],
+    found: &[FileFindings],
 ) -> Result<()> {
     let reader = if format == Format::Excel { "read_xlsx" } else { "read_csv" };
-    let is_table = |found: &Found| matches!(found.columns, Columns::Schema(_));
+    let is_table = |found: &FileFindings| matches!(found.columns, FileColumns::Schema(_));
     let with = |values: bool| {
         let mut tables = found.iter();
         tables.position(|table| is_table(table) && (table.first == First::Values) == values)
@@ -181,7 +182,7 @@ async fn found_in(
     meta: &ObjectMeta,
     format: Format,
     options: ReadOptions<'_>,
-) -> Result<Found> {
+) -> Result<FileFindings> {
     let compression = Compression::of(Path::new(meta.location.as_ref()));
     let name = display_name(sampler.located, meta);
     match format {
@@ -192,7 +193,7 @@ async fn found_in(
     }
 }
 
-async fn arrow(located: &Located, meta: &ObjectMeta, name: &str) -> Result<Found> {
+async fn arrow(located: &Located, meta: &ObjectMeta, name: &str) -> Result<FileFindings> {
     let store = store_of(located, meta).await?;
     let footer = arrow_footer(store.as_ref(), meta).await.map_err(|error| match error {
         FooterError::Corrupt(why) => Error::File(Box::new(corrupt(
@@ -202,8 +203,8 @@ async fn arrow(located: &Located, meta: &ObjectMeta, name: &str) -> Result<Found
         ))),
         FooterError::Store(error) => located.store_error(name, error),
     })?;
-    let columns = Columns::Schema(without_metadata(&footer.schema));
-    Ok(Found::new(columns, pieces::of_batches(footer.batches(), meta.size)))
+    let columns = FileColumns::Schema(without_metadata(&footer.schema));
+    Ok(FileFindings::new(columns, pieces::of_batches(footer.batches(), meta.size)))
 }
 
 /// The schema of a table, from the columns of its files.
@@ -211,10 +212,10 @@ fn common_schema(
     located: &Located,
     location: &str,
     format: Format,
-    columns: Vec<Columns>,
+    columns: Vec<FileColumns>,
 ) -> Result<SchemaRef> {
     let name = |index: usize| display_name(located, &located.files[index]);
-    let objects: Vec<Vec<&str>> = columns.iter().map(Columns::members).collect();
+    let objects: Vec<Vec<&str>> = columns.iter().map(FileColumns::members).collect();
     if let Some(conflict) = differing_in_case(&objects) {
         return Err(differ(location, &conflict, name));
     }
@@ -223,12 +224,12 @@ fn common_schema(
     let mut indexes = Vec::new();
     for (index, columns) in columns.into_iter().enumerate() {
         match columns {
-            Columns::None => (),
-            Columns::Objects(shape) => {
+            FileColumns::None => (),
+            FileColumns::Objects(shape) => {
                 let merged = shapes.merge(shape);
                 merged.map_err(|column| incompatible(location, &column, &name(index)))?;
             }
-            Columns::Schema(schema) => {
+            FileColumns::Schema(schema) => {
                 if let Some(column) = duplicate_column(&schema) {
                     return Err(Error::DuplicateColumn { file: name(index), column });
                 }
@@ -278,7 +279,7 @@ fn known(field: &FieldRef, format: Format) -> FieldRef {
     }
 }
 
-fn differ(location: &str, conflict: &Conflict, name: impl Fn(usize) -> String) -> Error {
+fn differ(location: &str, conflict: &SchemaConflict, name: impl Fn(usize) -> String) -> Error {
     Error::SchemasDiffer { location: location.to_owned(), why: conflict.why(name) }
 }
 

@@ -18,7 +18,7 @@ use snowmelt_execute::read::{
 use snowmelt_files::{Compression, Format};
 
 use super::sample::{Sample, Sampler};
-use super::{Columns, Found, pieces};
+use super::{FileColumns, FileFindings, pieces};
 use crate::{Error, Result};
 
 /// The type of some values.
@@ -36,22 +36,22 @@ pub(super) enum Shape {
     Float,
     Text,
     List(Box<Shape>),
-    Object(Members),
+    Object(ShapeMembers),
 }
 
 /// The members of objects, in the order of their first occurrence.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Members {
+pub(super) struct ShapeMembers {
     shapes: Vec<(String, Shape)>,
     indexes: HashMap<String, usize>,
 }
 
 /// The path of a value that is an object or a list in one place and something else in another.
-type Conflict = String;
+type ConflictPath = String;
 
 impl Shape {
     /// Adds the values of another shape.
-    pub(super) fn merge(&mut self, other: Self) -> Result<(), Conflict> {
+    pub(super) fn merge(&mut self, other: Self) -> Result<(), ConflictPath> {
         use Shape::*;
         match (&mut *self, other) {
             (_, Null) => (),
@@ -106,12 +106,12 @@ impl Shape {
     }
 }
 
-impl Members {
-    fn merge(&mut self, others: Self) -> Result<(), Conflict> {
+impl ShapeMembers {
+    fn merge(&mut self, others: Self) -> Result<(), ConflictPath> {
         others.shapes.into_iter().try_for_each(|(name, shape)| self.add(name, shape))
     }
 
-    fn add(&mut self, name: String, shape: Shape) -> Result<(), Conflict> {
+    fn add(&mut self, name: String, shape: Shape) -> Result<(), ConflictPath> {
         match self.indexes.get(&name) {
             Some(index) => self.shapes[*index].1.merge(shape).map_err(|path| joined(&name, &path)),
             None => {
@@ -129,9 +129,9 @@ impl Members {
 }
 
 /// Reads the shape of a value without storing the value.
-struct Reader;
+struct ShapeReader;
 
-impl<'de> DeserializeSeed<'de> for Reader {
+impl<'de> DeserializeSeed<'de> for ShapeReader {
     type Value = Shape;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Shape, D::Error> {
@@ -139,7 +139,7 @@ impl<'de> DeserializeSeed<'de> for Reader {
     }
 }
 
-impl<'de> Visitor<'de> for Reader {
+impl<'de> Visitor<'de> for ShapeReader {
     type Value = Shape;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -172,16 +172,16 @@ impl<'de> Visitor<'de> for Reader {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Shape, A::Error> {
         let mut all = Shape::Null;
-        while let Some(item) = items.next_element_seed(Reader)? {
+        while let Some(item) = items.next_element_seed(ShapeReader)? {
             all.merge(item).map_err(|path| conflict(&joined("[]", &path)))?;
         }
         Ok(Shape::List(Box::new(all)))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Shape, A::Error> {
-        let mut all = Members::default();
+        let mut all = ShapeMembers::default();
         while let Some(name) = members.next_key::<String>()? {
-            let shape = members.next_value_seed(Reader)?;
+            let shape = members.next_value_seed(ShapeReader)?;
             all.add(name, shape).map_err(|path| conflict(&path))?;
             if all.shapes.len() > MAX_COLUMNS {
                 let why = format!("an object has more than {MAX_COLUMNS} members");
@@ -192,7 +192,7 @@ impl<'de> Visitor<'de> for Reader {
     }
 }
 
-fn joined(outer: &str, inner: &str) -> Conflict {
+fn joined(outer: &str, inner: &str) -> ConflictPath {
     match inner {
         "" => outer.to_owned(),
         inner if inner.starts_with('[') => format!("{outer}{inner}"),
@@ -214,7 +214,7 @@ pub(super) async fn of_file(
     meta: &ObjectMeta,
     compression: Compression,
     name: &str,
-) -> Result<Found> {
+) -> Result<FileFindings> {
     let file = sampler.open(meta, compression).await?;
     let mut sample = file.read(false).await?;
     let frame = frame_of(&sample);
@@ -228,14 +228,14 @@ pub(super) async fn of_file(
         objects = self::objects(&sample, frame).map_err(refused)?;
     }
     let columns = match shape(&objects).map_err(refused)? {
-        Shape::Null if sample.whole => Columns::None,
+        Shape::Null if sample.whole => FileColumns::None,
         Shape::Null => return Err(refused((1, "the first object has more than 8 MiB".to_owned()))),
-        shape => Columns::Objects(shape),
+        shape => FileColumns::Objects(shape),
     };
     let divisible = compression == Compression::None && frame.is_none();
     let of_file = if divisible { pieces::of_lines } else { pieces::whole };
     let dialect = frame.map(|_| Dialect { frame, ..Dialect::of(Format::Json) });
-    Ok(Found { dialect, ..Found::new(columns, of_file(meta.size)) })
+    Ok(FileFindings { dialect, ..FileFindings::new(columns, of_file(meta.size)) })
 }
 
 /// How the objects of a file stand in it; `None` if each is a line. Its first object tells.
@@ -286,7 +286,8 @@ fn shape(text: &[u8]) -> Result<Shape, (u64, String)> {
             continue;
         }
         let mut values = serde_json::Deserializer::from_slice(line);
-        let read = Reader.deserialize(&mut values).and_then(|shape| values.end().map(|()| shape));
+        let read =
+            ShapeReader.deserialize(&mut values).and_then(|shape| values.end().map(|()| shape));
         let shape = read.map_err(|error| (at, explained(line, &error)))?;
         if !matches!(shape, Shape::Object(_)) {
             return Err((at, explained_value(line)));

@@ -19,7 +19,7 @@ use snowmelt_types::{ByteSize, Code, ErrorReport};
 use super::header::First;
 use super::options::ReadOptions;
 use super::sheet_options::{Area, SheetOptions};
-use super::{Columns, Found, pieces};
+use super::{FileColumns, FileFindings, pieces};
 use crate::tables::files::store_of;
 use crate::tables::locations::Located;
 use crate::{Error, Result};
@@ -41,7 +41,7 @@ pub(super) async fn of_file(
     meta: &ObjectMeta,
     options: ReadOptions<'_>,
     name: &str,
-) -> Result<Found> {
+) -> Result<FileFindings> {
     let refused = |why: &str| Error::File(Box::new(corrupt(name, why, HINT)));
     if meta.size > MAX_FILE_BYTES {
         return Err(refused(&format!("it has more than {} MiB", MAX_FILE_BYTES >> 20)));
@@ -65,12 +65,12 @@ pub(super) async fn of_file(
         (None, false) => First::Values,
     };
     let columns = match table.place.names.is_empty() {
-        true => Columns::None,
-        false => Columns::Schema(table.schema(options.sheet)),
+        true => FileColumns::None,
+        false => FileColumns::Schema(table.schema(options.sheet)),
     };
     let dialect = Dialect { sheet: Some(table.place), ..Dialect::of(Format::Csv) };
-    let found = Found::new(columns, pieces::whole(meta.size));
-    Ok(Found { dialect: Some(dialect), first, ..found })
+    let found = FileFindings::new(columns, pieces::whole(meta.size));
+    Ok(FileFindings { dialect: Some(dialect), first, ..found })
 }
 
 /// Refuses a workbook that a worker cannot hold: it is read whole there.
@@ -88,7 +88,7 @@ fn check_memory(bytes: u64, limit: u64, name: &str) -> Result<()> {
 }
 
 /// The table in a workbook, and the bytes that the workbook takes.
-fn detect(file: &[u8], options: &SheetOptions, name: &str) -> Result<(Table, u64)> {
+fn detect(file: &[u8], options: &SheetOptions, name: &str) -> Result<(SheetTable, u64)> {
     let refused = |why: String| Error::File(Box::new(corrupt(name, &why, HINT)));
     let mut book = Book::open(file).map_err(refused)?;
     let sheet = sheet_of(&book, options, name)?;
@@ -116,14 +116,14 @@ fn sheet_of(book: &Book, options: &SheetOptions, name: &str) -> Result<String> {
 }
 
 /// A table of a sheet.
-struct Table {
+struct SheetTable {
     place: SheetPlace,
     /// The kinds of values of each column.
     kinds: Vec<u8>,
     has_header: bool,
 }
 
-impl Default for Table {
+impl Default for SheetTable {
     fn default() -> Self {
         let place = SheetPlace {
             sheet: String::new(),
@@ -138,7 +138,7 @@ impl Default for Table {
     }
 }
 
-impl Table {
+impl SheetTable {
     fn schema(&self, options: &SheetOptions) -> Schema {
         let field = |(name, kinds): (&String, &u8)| {
             let data_type = match *kinds {
@@ -163,7 +163,7 @@ impl Table {
 /// Finds the table while rows are read.
 struct Detector<'o> {
     options: &'o SheetOptions,
-    table: Option<Table>,
+    table: Option<SheetTable>,
     /// The number of the next row, if no row between is empty.
     next: u32,
     ended: bool,
@@ -222,7 +222,7 @@ impl Detector<'_> {
             ignores_errors: self.options.ignore_errors,
         };
         let kinds = vec![0; place.names.len()];
-        self.table = Some(Table { place, kinds, has_header });
+        self.table = Some(SheetTable { place, kinds, has_header });
         self.next = first_row;
         match row < first_row {
             true => ControlFlow::Continue(()),

@@ -24,7 +24,7 @@ pub(crate) struct Located {
     /// `file://`, `s3://bucket` or `https://host`.
     pub(crate) url: ObjectStoreUrl,
     /// The source of the footers and beginnings of the files.
-    pub(crate) source: Source,
+    pub(crate) source: TableStorage,
     /// True if S3 is read without keys.
     pub(crate) anonymous: bool,
     /// The files, sorted by name.
@@ -49,7 +49,7 @@ impl Located {
 
 /// The storage of a table's files.
 #[derive(Clone, Debug)]
-pub(crate) enum Source {
+pub(crate) enum TableStorage {
     /// Files on this machine.
     Local(Arc<dyn LocalFiles>),
     /// Files in a bucket, or on a server of HTTP.
@@ -74,7 +74,7 @@ pub(crate) async fn locate(
             let found = bucket::locate(location, rest, s3).await?;
             Located {
                 url: found.url,
-                source: Source::Bucket(found.store),
+                source: TableStorage::Bucket(found.store),
                 anonymous: s3.anonymous(),
                 files: found.objects,
                 known: Arc::clone(files),
@@ -82,7 +82,7 @@ pub(crate) async fn locate(
         }
         Some(("https" | "http", _)) => {
             let WebFile { url, server, meta } = Box::pin(web::locate(location, s3)).await?;
-            let source = Source::Bucket(server);
+            let source = TableStorage::Bucket(server);
             let known = Arc::clone(files);
             Located { url, source, anonymous: true, files: vec![meta], known }
         }
@@ -128,7 +128,7 @@ async fn local(location: &str, files: &Arc<dyn LocalFiles>) -> Result<Located> {
     let listed = files.list(location).await?;
     let found = listed.iter().map(object_meta).collect::<Result<_>>()?;
     let url = ObjectStoreUrl::local_filesystem();
-    let source = Source::Local(Arc::clone(files));
+    let source = TableStorage::Local(Arc::clone(files));
     Ok(Located { url, source, anonymous: false, files: found, known: Arc::clone(files) })
 }
 

@@ -9,4 +9,4 @@ mod bucket;
 mod location;
 mod web;
 
-pub(crate) use location::{Located, Source, locate_all, looks_like_location};
+pub(crate) use location::{Located, TableStorage, locate_all, looks_like_location};

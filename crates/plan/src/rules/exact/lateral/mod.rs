@@ -18,7 +18,7 @@ use datafusion::common::{Column, DFSchema, ExprSchema, JoinType, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, Join, LogicalPlan, LogicalPlanBuilder};
 
-use super::outer_shape::{Rows, has_outer, rows};
+use super::outer_shape::{SubqueryRows, has_outer, rows};
 use inner::Outer;
 
 /// Joins the subqueries of LATERAL that DataFusion refuses, or would not compute for each outer row.
@@ -81,7 +81,7 @@ fn is_plain(right: &LogicalPlan) -> Result<bool> {
         in_filters &= !has_groups || !has_outer(node)?;
         Ok(TreeNodeRecursion::Continue)
     })?;
-    Ok(in_filters && matches!(rows(right)?, Rows::OfJoin))
+    Ok(in_filters && matches!(rows(right)?, SubqueryRows::OfJoin))
 }
 
 fn joined(join: Join, columns: Vec<Column>, number: usize) -> Result<LogicalPlan> {

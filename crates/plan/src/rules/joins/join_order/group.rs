@@ -27,19 +27,19 @@ const MAX_RELATIONS: usize = 64;
 
 /// A column of a relation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct At {
+pub(super) struct RelationColumn {
     pub(super) relation: usize,
     pub(super) column: usize,
 }
 
 /// A condition beside the equalities. Its columns are numbered as in `columns`.
 #[derive(Clone, Debug)]
-pub(super) struct Condition {
+pub(super) struct GroupCondition {
     pub(super) expr: Arc<dyn PhysicalExpr>,
-    pub(super) columns: Vec<At>,
+    pub(super) columns: Vec<RelationColumn>,
 }
 
-impl Condition {
+impl GroupCondition {
     /// The relations of its columns, as a set of bits.
     pub(super) fn relations(&self) -> u64 {
         self.columns.iter().fold(0, |set, at| set | (1 << at.relation))
@@ -48,25 +48,25 @@ impl Condition {
 
 /// An order of joins: the left side of each is its build side.
 #[derive(Clone, Debug)]
-pub(super) enum Order {
+pub(super) enum JoinTree {
     Relation(usize),
-    Join(Box<Order>, Box<Order>),
+    Join(Box<JoinTree>, Box<JoinTree>),
 }
 
 /// Inner joins that can be done in any order.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct JoinGroup {
     pub(super) relations: Vec<Arc<dyn ExecutionPlan>>,
     /// Columns that are equal.
-    pub(super) classes: Vec<Vec<At>>,
-    pub(super) conditions: Vec<Condition>,
+    pub(super) classes: Vec<Vec<RelationColumn>>,
+    pub(super) conditions: Vec<GroupCondition>,
     /// The columns of the output, as columns of the relations.
-    pub(super) output: Vec<At>,
+    pub(super) output: Vec<RelationColumn>,
     /// The order in the query.
-    pub(super) written: Order,
+    pub(super) written: JoinTree,
 }
 
-impl Group {
+impl JoinGroup {
     /// The group whose uppermost join is this one.
     pub(super) fn of(node: &Arc<dyn ExecutionPlan>) -> Option<Self> {
         joined(node)?;
@@ -75,7 +75,7 @@ impl Group {
             classes: Vec::new(),
             conditions: Vec::new(),
             output: Vec::new(),
-            written: Order::Relation(0),
+            written: JoinTree::Relation(0),
         };
         (group.output, group.written) = group.add(node)?;
         (group.relations.len() <= MAX_RELATIONS).then_some(group)
@@ -83,7 +83,7 @@ impl Group {
 
     /// Adds a part of the tree. Returns its columns, as columns of the relations, and its order of
     /// joins.
-    fn add(&mut self, node: &Arc<dyn ExecutionPlan>) -> Option<(Vec<At>, Order)> {
+    fn add(&mut self, node: &Arc<dyn ExecutionPlan>) -> Option<(Vec<RelationColumn>, JoinTree)> {
         if let Some(join) = joined(node) {
             return self.add_join(join);
         }
@@ -96,10 +96,13 @@ impl Group {
         let relation = self.relations.len();
         let columns = 0..node.schema().fields().len();
         self.relations.push(Arc::clone(node));
-        Some((columns.map(|column| At { relation, column }).collect(), Order::Relation(relation)))
+        Some((
+            columns.map(|column| RelationColumn { relation, column }).collect(),
+            JoinTree::Relation(relation),
+        ))
     }
 
-    fn add_join(&mut self, join: &HashJoinExec) -> Option<(Vec<At>, Order)> {
+    fn add_join(&mut self, join: &HashJoinExec) -> Option<(Vec<RelationColumn>, JoinTree)> {
         let (mut columns, left) = self.add(join.left())?;
         let (others, right) = self.add(join.right())?;
         for (one, other) in join.on() {
@@ -112,25 +115,26 @@ impl Group {
                 _ => others[at.1],
             };
             let columns = expr.1.iter().map(place).collect();
-            self.conditions.push(Condition { expr: expr.0, columns });
+            self.conditions.push(GroupCondition { expr: expr.0, columns });
         }
         columns.extend(others);
         let output = match join.projection.as_ref() {
             Some(projection) => projection.iter().map(|index| columns[*index]).collect(),
             None => columns,
         };
-        Some((output, Order::Join(Box::new(left), Box::new(right))))
+        Some((output, JoinTree::Join(Box::new(left), Box::new(right))))
     }
 
     /// Notes that two columns are equal.
-    fn equate(&mut self, one: At, other: At) {
-        let class_of = |at: At| self.classes.iter().position(|class| class.contains(&at));
+    fn equate(&mut self, one: RelationColumn, other: RelationColumn) {
+        let class_of =
+            |at: RelationColumn| self.classes.iter().position(|class| class.contains(&at));
         let first = class_of(one);
         let second = class_of(other);
         if first.is_some() && first == second {
             return;
         }
-        let members = |class: Option<usize>, at: At| match class {
+        let members = |class: Option<usize>, at: RelationColumn| match class {
             Some(class) => self.classes[class].clone(),
             None => vec![at],
         };
@@ -153,7 +157,7 @@ impl Group {
         }
     }
 
-    fn have_one_type(&self, columns: &[At]) -> bool {
+    fn have_one_type(&self, columns: &[RelationColumn]) -> bool {
         let mut types = columns
             .iter()
             .map(|at| self.relations[at.relation].schema().field(at.column).data_type().clone());
@@ -191,9 +195,9 @@ fn index(expr: &Arc<dyn PhysicalExpr>) -> Option<usize> {
 }
 
 /// A part of a join's condition, with its columns numbered anew; and the columns.
-type Part = (Arc<dyn PhysicalExpr>, Vec<(JoinSide, usize)>);
+type ConditionPart = (Arc<dyn PhysicalExpr>, Vec<(JoinSide, usize)>);
 
-fn parts(filter: &JoinFilter) -> impl Iterator<Item = Option<Part>> + '_ {
+fn parts(filter: &JoinFilter) -> impl Iterator<Item = Option<ConditionPart>> + '_ {
     let places = filter.column_indices();
     split_conjunction(filter.expression()).into_iter().map(move |part| {
         let used: BTreeSet<usize> = collect_columns(part).iter().map(Column::index).collect();

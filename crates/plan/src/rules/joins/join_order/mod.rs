@@ -1,8 +1,8 @@
 //! The order of joins, and how each of them runs.
 //!
 //! DataFusion joins tables in the order of the FROM clause. Here the inner joins that belong
-//! together, a [`group::Group`], are joined in the order with the least cost ([`search`]). Then each
-//! hash join gets its build side and its mode ([`modes`]).
+//! together, a [`group::JoinGroup`], are joined in the order with the least cost ([`search`]). Then
+//! each hash join gets its build side and its mode ([`modes`]).
 //!
 //! The rule takes the place of DataFusion's `JoinSelection`, whose estimates it does not use.
 
@@ -24,7 +24,7 @@ use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceCh
 
 use crate::estimate::likely_tasks::likely_tasks;
 use cost::Tasks;
-use group::Group;
+use group::JoinGroup;
 
 /// Orders joins and selects their modes. To be placed before distribution is enforced.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl PhysicalOptimizerRule for JoinOrder {
 
 /// The plan with all groups of joins in their best order.
 fn ordered(node: &Arc<dyn ExecutionPlan>, tasks: Tasks) -> Result<Arc<dyn ExecutionPlan>> {
-    let Some(mut group) = Group::of(node) else {
+    let Some(mut group) = JoinGroup::of(node) else {
         let children = node.children();
         let inputs = children.iter().map(|child| ordered(child, tasks));
         let inputs = inputs.collect::<Result<Vec<_>>>()?;

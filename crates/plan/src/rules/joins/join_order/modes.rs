@@ -7,23 +7,21 @@ use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::{
     CrossJoinExec, HashJoinExec, NestedLoopJoinExec, PartitionMode,
 };
 use datafusion::physical_plan::projection::ProjectionExec;
+use snowmelt_execute::tree::PlanNode;
 
 use super::cost::{self, Mode, Side, Tasks};
 use super::transformed;
 use crate::estimate::estimate;
 use crate::rules::joins::independent::returns_build_rows;
 
-type Plan = Arc<dyn ExecutionPlan>;
-
 /// Selects the build side and the mode of a node, whose inputs are done.
-pub(super) fn select(node: Plan, tasks: Tasks) -> Result<Transformed<Plan>> {
+pub(super) fn select(node: PlanNode, tasks: Tasks) -> Result<Transformed<PlanNode>> {
     let replacement = if let Some(join) = node.downcast_ref::<HashJoinExec>() {
         // Its sides and its mode are part of its meaning.
         if join.null_aware { None } else { Some(of_hash_join(join, &node, tasks)?) }
@@ -39,7 +37,7 @@ pub(super) fn select(node: Plan, tasks: Tasks) -> Result<Transformed<Plan>> {
     Ok(transformed(node, replacement))
 }
 
-fn is_larger(left: &Plan, right: &Plan) -> bool {
+fn is_larger(left: &PlanNode, right: &PlanNode) -> bool {
     let bytes = |input| {
         let found = estimate(input);
         found.rows * found.width()
@@ -47,7 +45,7 @@ fn is_larger(left: &Plan, right: &Plan) -> bool {
     bytes(left) > bytes(right)
 }
 
-fn of_hash_join(join: &HashJoinExec, node: &Plan, tasks: Tasks) -> Result<Plan> {
+fn of_hash_join(join: &HashJoinExec, node: &PlanNode, tasks: Tasks) -> Result<PlanNode> {
     let left = keys(join, true);
     let right = keys(join, false);
     let left = side(join.left(), left.as_deref());
@@ -73,14 +71,14 @@ fn keys(join: &HashJoinExec, of_left: bool) -> Option<Vec<usize>> {
     keys.collect()
 }
 
-fn side(input: &Plan, keys: Option<&[usize]>) -> Side {
+fn side(input: &PlanNode, keys: Option<&[usize]>) -> Side {
     let found = estimate(input);
     let is_split = keys.is_some_and(|keys| is_split_by(input, keys));
     Side { rows: found.rows, width: found.width(), is_split }
 }
 
 /// True if the rows of a node will be split by these columns in any case.
-fn is_split_by(node: &Plan, columns: &[usize]) -> bool {
+fn is_split_by(node: &PlanNode, columns: &[usize]) -> bool {
     if let Some(projection) = node.downcast_ref::<ProjectionExec>() {
         let below = columns.iter().map(|column| index(&projection.expr().get(*column)?.expr));
         let below = below.collect::<Option<Vec<_>>>();

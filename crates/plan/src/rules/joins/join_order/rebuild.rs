@@ -14,27 +14,27 @@ use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter};
 use datafusion::physical_plan::joins::{HashJoinExecBuilder, JoinOn};
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 
-use super::group::{At, Group, Order};
+use super::group::{JoinGroup, JoinTree, RelationColumn};
 
 /// The plan of joined relations, with its columns as columns of the relations.
-struct Part {
+struct RelationPlan {
     plan: Arc<dyn ExecutionPlan>,
-    columns: Vec<At>,
+    columns: Vec<RelationColumn>,
 }
 
-impl Part {
-    fn position(&self, at: At) -> Option<usize> {
+impl RelationPlan {
+    fn position(&self, at: RelationColumn) -> Option<usize> {
         self.columns.iter().position(|column| *column == at)
     }
 }
 
 /// The joins of a group in some order, with the output of `before`.
 pub(super) fn plan(
-    group: &Group,
-    order: &Order,
+    group: &JoinGroup,
+    order: &JoinTree,
     before: &Arc<dyn ExecutionPlan>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let needed: BTreeSet<At> = group.output.iter().copied().collect();
+    let needed: BTreeSet<RelationColumn> = group.output.iter().copied().collect();
     let part = part(group, order, &needed)?;
     let schema = before.schema();
     let columns = group.output.iter().zip(schema.fields()).map(|(at, field)| {
@@ -47,14 +47,19 @@ pub(super) fn plan(
 }
 
 /// The joins of a part of the order, which gives at least the columns that are needed.
-fn part(group: &Group, order: &Order, needed: &BTreeSet<At>) -> Result<Part> {
+fn part(
+    group: &JoinGroup,
+    order: &JoinTree,
+    needed: &BTreeSet<RelationColumn>,
+) -> Result<RelationPlan> {
     let (left, right) = match order {
-        Order::Join(left, right) => (left, right),
-        Order::Relation(relation) => {
+        JoinTree::Join(left, right) => (left, right),
+        JoinTree::Relation(relation) => {
             let plan = Arc::clone(&group.relations[*relation]);
             let count = plan.schema().fields().len();
-            let columns = (0..count).map(|column| At { relation: *relation, column }).collect();
-            return Ok(Part { plan, columns });
+            let columns =
+                (0..count).map(|column| RelationColumn { relation: *relation, column }).collect();
+            return Ok(RelationPlan { plan, columns });
         }
     };
     let sets = (relations(left), relations(right));
@@ -82,49 +87,50 @@ fn part(group: &Group, order: &Order, needed: &BTreeSet<At>) -> Result<Part> {
 }
 
 fn join(
-    left: Part,
-    right: Part,
+    left: RelationPlan,
+    right: RelationPlan,
     on: JoinOn,
     filter: Option<JoinFilter>,
-    needed: &BTreeSet<At>,
-) -> Result<Part> {
-    let all: Vec<At> = left.columns.iter().chain(&right.columns).copied().collect();
+    needed: &BTreeSet<RelationColumn>,
+) -> Result<RelationPlan> {
+    let all: Vec<RelationColumn> = left.columns.iter().chain(&right.columns).copied().collect();
     let kept: Vec<usize> = (0..all.len()).filter(|index| needed.contains(&all[*index])).collect();
-    let columns: Vec<At> = kept.iter().map(|index| all[*index]).collect();
+    let columns: Vec<RelationColumn> = kept.iter().map(|index| all[*index]).collect();
     let projection = (kept.len() < all.len()).then_some(kept);
     let plan = HashJoinExecBuilder::new(left.plan, right.plan, on, JoinType::Inner)
         .with_filter(filter)
         .with_projection(projection)
         .build_exec()?;
-    Ok(Part { plan, columns })
+    Ok(RelationPlan { plan, columns })
 }
 
-fn relations(order: &Order) -> u64 {
+fn relations(order: &JoinTree) -> u64 {
     match order {
-        Order::Relation(relation) => 1 << relation,
-        Order::Join(left, right) => relations(left) | relations(right),
+        JoinTree::Relation(relation) => 1 << relation,
+        JoinTree::Join(left, right) => relations(left) | relations(right),
     }
 }
 
 /// Returns a pair of columns, one of each side, for each class of equal columns that both sides
 /// have columns of.
-fn keys(group: &Group, (left, right): (u64, u64)) -> Vec<(At, At)> {
-    let within =
-        |class: &[At], set: u64| class.iter().find(|at| (1_u64 << at.relation) & set != 0).copied();
+fn keys(group: &JoinGroup, (left, right): (u64, u64)) -> Vec<(RelationColumn, RelationColumn)> {
+    let within = |class: &[RelationColumn], set: u64| {
+        class.iter().find(|at| (1_u64 << at.relation) & set != 0).copied()
+    };
     let classes = group.classes.iter();
     classes.filter_map(|class| Some((within(class, left)?, within(class, right)?))).collect()
 }
 
-fn column(part: &Part, at: At) -> Result<Arc<dyn PhysicalExpr>> {
+fn column(part: &RelationPlan, at: RelationColumn) -> Result<Arc<dyn PhysicalExpr>> {
     let position = part.position(at).ok_or_else(missing)?;
     Ok(Arc::new(Column::new(part.plan.schema().field(position).name(), position)))
 }
 
 /// The conditions as the filter of a join.
 fn filter<'c>(
-    conditions: impl Iterator<Item = (&'c Arc<dyn PhysicalExpr>, &'c [At])>,
-    left: &Part,
-    right: &Part,
+    conditions: impl Iterator<Item = (&'c Arc<dyn PhysicalExpr>, &'c [RelationColumn])>,
+    left: &RelationPlan,
+    right: &RelationPlan,
 ) -> Result<Option<JoinFilter>> {
     let mut places = Vec::new();
     let mut fields = Vec::new();

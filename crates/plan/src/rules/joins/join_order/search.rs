@@ -7,7 +7,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::cost::{self, Side, Tasks};
-use super::group::{At, Group, Order};
+use super::group::{JoinGroup, JoinTree, RelationColumn};
 use crate::estimate::{Estimate, Input, distinct_of_some, estimate, joined_rows, selectivity};
 
 /// The most relations of a group that is searched completely.
@@ -28,11 +28,11 @@ struct Joined {
     cost: f64,
     /// Distinct values of each class; `None` for a class without a column here.
     distinct: Vec<Option<f64>>,
-    order: Order,
+    order: JoinTree,
 }
 
 struct Search<'g> {
-    group: &'g Group,
+    group: &'g JoinGroup,
     inputs: Vec<Estimate>,
     /// The part of the rows that each condition keeps.
     kept: Vec<f64>,
@@ -42,7 +42,7 @@ struct Search<'g> {
 }
 
 /// The best order; `None` if it is not better than the written one.
-pub(super) fn best(group: &Group, tasks: Tasks) -> Option<Order> {
+pub(super) fn best(group: &JoinGroup, tasks: Tasks) -> Option<JoinTree> {
     if group.relations.len() < 3 {
         return None;
     }
@@ -56,7 +56,7 @@ pub(super) fn best(group: &Group, tasks: Tasks) -> Option<Order> {
 }
 
 impl<'g> Search<'g> {
-    fn new(group: &'g Group, tasks: Tasks) -> Self {
+    fn new(group: &'g JoinGroup, tasks: Tasks) -> Self {
         let inputs: Vec<Estimate> = group.relations.iter().map(estimate).collect();
         let kept = group.conditions.iter().map(|condition| {
             let columns = condition.columns.iter();
@@ -80,7 +80,7 @@ impl<'g> Search<'g> {
             width: input.width(),
             cost: 0.0,
             distinct: distinct.collect(),
-            order: Order::Relation(index),
+            order: JoinTree::Relation(index),
         }
     }
 
@@ -122,7 +122,7 @@ impl<'g> Search<'g> {
             width,
             cost: one.cost + other.cost + first.min(second),
             distinct: distinct.collect(),
-            order: Order::Join(Box::new(build.order.clone()), Box::new(probe.order.clone())),
+            order: JoinTree::Join(Box::new(build.order.clone()), Box::new(probe.order.clone())),
         })
     }
 
@@ -178,10 +178,10 @@ impl<'g> Search<'g> {
     }
 
     /// A given order, with its cost.
-    fn of_order(&mut self, order: &Order) -> Option<Joined> {
+    fn of_order(&mut self, order: &JoinTree) -> Option<Joined> {
         match order {
-            Order::Relation(index) => Some(self.relation(*index)),
-            Order::Join(one, other) => {
+            JoinTree::Relation(index) => Some(self.relation(*index)),
+            JoinTree::Join(one, other) => {
                 let one = self.of_order(one)?;
                 let other = self.of_order(other)?;
                 self.join(&one, &other)
@@ -191,9 +191,10 @@ impl<'g> Search<'g> {
 }
 
 /// Bytes of a row of joined relations: of the columns that are needed further up.
-fn width(group: &Group, inputs: &[Estimate], set: u64) -> f64 {
-    let within = |at: &At| set & (1 << at.relation) != 0;
-    let mut needed: BTreeSet<At> = group.output.iter().copied().filter(within).collect();
+fn width(group: &JoinGroup, inputs: &[Estimate], set: u64) -> f64 {
+    let within = |at: &RelationColumn| set & (1 << at.relation) != 0;
+    let mut needed: BTreeSet<RelationColumn> =
+        group.output.iter().copied().filter(within).collect();
     for class in group.classes.iter().filter(|class| !class.iter().all(within)) {
         needed.extend(class.iter().find(|at| within(at)));
     }

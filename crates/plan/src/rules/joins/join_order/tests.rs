@@ -16,10 +16,10 @@ use crate::rules::joins::independent::IndependentJoins;
 use crate::rules::joins::tests::sorted_text;
 
 /// The columns `k`, `v` and `w`, with nulls and repeated values.
-type Rows = Vec<[Option<i64>; 3]>;
+type TestRows = Vec<[Option<i64>; 3]>;
 
 /// A session with the tables `t0`, `t1` and so on.
-fn session(tables: &[Rows], with_rule: bool) -> SessionContext {
+fn session(tables: &[TestRows], with_rule: bool) -> SessionContext {
     let mut rules = PhysicalOptimizer::new().rules;
     if with_rule {
         let place = rules.iter().position(|rule| rule.name() == "join_selection").unwrap();
@@ -61,8 +61,8 @@ async fn answer(session: &SessionContext, sql: &str) -> Vec<String> {
 }
 
 /// `t0` has 1,000 rows, `t1` 100 with the same keys, `t2` 5.
-fn star() -> Vec<Rows> {
-    let rows = |count: i64, keys: i64| -> Rows {
+fn star() -> Vec<TestRows> {
+    let rows = |count: i64, keys: i64| -> TestRows {
         let value = |n: i64, of: i64| Some(n % of).filter(|value| *value != 3);
         (0..count).map(|n| [value(n, keys), value(n * 7, 5), value(n / 3, keys)]).collect()
     };
@@ -117,7 +117,7 @@ async fn what_is_not_an_inner_join_on_columns_stays() {
 }
 
 /// A query over some tables, connected by equalities, with other conditions.
-fn query() -> impl Strategy<Value = (Vec<Rows>, String)> {
+fn query() -> impl Strategy<Value = (Vec<TestRows>, String)> {
     let value = || prop::option::weighted(0.9, 0_i64..5);
     let row = (value(), value(), value()).prop_map(|(k, v, w)| [k, v, w]);
     let tables = prop::collection::vec(prop::collection::vec(row, 0..9), 2..7);

@@ -10,13 +10,13 @@ use snowmelt_wire::{ObjectFooter, S3Access};
 
 use super::reads::Reads;
 
-/// The files that a task has opened.
-pub(super) struct Opened<'t> {
+/// The footers of the files that a task has opened.
+pub(super) struct TaskFooters<'t> {
     buckets: &'t BTreeMap<String, S3Access>,
     files: HashMap<(String, Path), Arc<ParquetMetaData>>,
 }
 
-impl<'t> Opened<'t> {
+impl<'t> TaskFooters<'t> {
     /// Creates an empty set of opened files. `buckets` have the footers that the task is sent.
     pub(super) fn new(buckets: &'t BTreeMap<String, S3Access>) -> Self {
         Self { buckets, files: HashMap::new() }

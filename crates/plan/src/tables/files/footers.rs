@@ -11,14 +11,14 @@ use object_store::ObjectMeta;
 use snowmelt_execute::scan::{Footer, FooterError, decode_footer, fetch_footer};
 
 use super::table_files::{display_name, store_of};
-use crate::tables::locations::{Located, Source};
+use crate::tables::locations::{Located, TableStorage};
 use crate::{Error, Result};
 
 /// Number of footers that are read concurrently.
 const CONCURRENT_FOOTERS: usize = 32;
 
 /// A file with its footer, and the bytes of the footer if they were read from the file.
-type Read = (ObjectMeta, Footer, Option<Bytes>);
+type FooterRead = (ObjectMeta, Footer, Option<Bytes>);
 
 /// The footers of all files, in order.
 pub(crate) async fn footers(located: &Located) -> Result<Vec<(ObjectMeta, Footer)>> {
@@ -33,9 +33,9 @@ pub(crate) async fn footers(located: &Located) -> Result<Vec<(ObjectMeta, Footer
     let known: Vec<Option<Bytes>> = names.iter().map(known).collect();
     // Boxed individually: a stream of unnamed futures is not `Send`.
     let files = located.files.iter().zip(known);
-    let reads: Vec<BoxFuture<'_, Result<Read>>> =
+    let reads: Vec<BoxFuture<'_, Result<FooterRead>>> =
         files.map(|(meta, known)| footer_of(located, meta, known).boxed()).collect();
-    let read: Vec<Read> =
+    let read: Vec<FooterRead> =
         futures::stream::iter(reads).buffered(CONCURRENT_FOOTERS).try_collect().await?;
     let mut new = Vec::new();
     let mut found = Vec::with_capacity(read.len());
@@ -49,7 +49,11 @@ pub(crate) async fn footers(located: &Located) -> Result<Vec<(ObjectMeta, Footer
     Ok(found)
 }
 
-async fn footer_of(located: &Located, meta: &ObjectMeta, known: Option<Bytes>) -> Result<Read> {
+async fn footer_of(
+    located: &Located,
+    meta: &ObjectMeta,
+    known: Option<Bytes>,
+) -> Result<FooterRead> {
     if let Some(footer) = known.and_then(|bytes| decode_footer(&bytes, meta.size).ok()) {
         return Ok((meta.clone(), footer, None));
     }
@@ -70,8 +74,8 @@ async fn footer_of(located: &Located, meta: &ObjectMeta, known: Option<Bytes>) -
 /// The name of a file with its version: none if it has no version.
 fn name(located: &Located, meta: &ObjectMeta) -> Option<String> {
     let version = match &located.source {
-        Source::Bucket(_) => meta.e_tag.as_ref(),
-        Source::Local(_) => meta.version.as_ref(),
+        TableStorage::Bucket(_) => meta.e_tag.as_ref(),
+        TableStorage::Local(_) => meta.version.as_ref(),
     };
     let url = located.url.as_str();
     let file = &meta.location;

@@ -8,9 +8,9 @@ use super::estimate::{Estimate, PartEstimate};
 use crate::Result;
 
 /// A column with whole numbers.
-type Whole = fn(&PartEstimate) -> u64;
+type CountColumn = fn(&PartEstimate) -> u64;
 
-const WHOLE: [(&str, Whole); 7] = [
+const WHOLE: [(&str, CountColumn); 7] = [
     ("tasks", |part| part.tasks),
     ("reads", |part| part.requests.reads()),
     ("writes", |part| part.requests.exchange_writes),
@@ -21,9 +21,9 @@ const WHOLE: [(&str, Whole); 7] = [
 ];
 
 /// A column with amounts.
-type Amount = fn(&PartEstimate) -> f64;
+type AmountColumn = fn(&PartEstimate) -> f64;
 
-const AMOUNTS: [(&str, Amount); 4] = [
+const AMOUNTS: [(&str, AmountColumn); 4] = [
     ("cpu_seconds", |part| significant(part.cpu_seconds)),
     ("function_seconds", |part| significant(part.held_seconds)),
     ("usd_functions", |part| significant(part.cost.functions.total)),

@@ -29,7 +29,7 @@ const SMALL_ROWS: f64 = 32_768.0;
 
 /// The bytes, local files and objects that a task would have to read.
 #[derive(Default)]
-struct Read {
+struct ReadTotals {
     bytes: u64,
     files: usize,
     objects: usize,
@@ -37,7 +37,7 @@ struct Read {
 
 /// True for small tables that are filtered, projected and joined at most, and for values in the SQL.
 pub(crate) fn is_small(node: &Arc<dyn ExecutionPlan>) -> bool {
-    let mut read = Read::default();
+    let mut read = ReadTotals::default();
     is_cheap(node, &mut read)
         && read.bytes <= SMALL_BYTES
         && read.files <= SMALL_FILES
@@ -45,7 +45,7 @@ pub(crate) fn is_small(node: &Arc<dyn ExecutionPlan>) -> bool {
 }
 
 /// True for operators that cost little for each row, over tables whose size is added to `read`.
-fn is_cheap(node: &Arc<dyn ExecutionPlan>, read: &mut Read) -> bool {
+fn is_cheap(node: &Arc<dyn ExecutionPlan>, read: &mut ReadTotals) -> bool {
     let children = node.children();
     if children.is_empty() {
         let Some(scan) = file_scan(node) else { return !node.is::<SharedExec>() };
