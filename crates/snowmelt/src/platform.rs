@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use snowmelt_control::client::Client;
+use snowmelt_control::client::ApiClient;
 use snowmelt_control::server::image_server::ImageServer;
-use snowmelt_control::server::{Launch, Placing, Settings};
+use snowmelt_control::server::{Launch, Placing, ServerSettings};
 use snowmelt_types::{Code, ErrorReport, Tenant};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
@@ -74,31 +74,31 @@ impl Platform {
 }
 
 /// Settings of a platform that ends with this process and has a private socket.
-pub fn embedded_settings(config: &Config) -> Result<Settings, ErrorReport> {
+pub fn embedded_settings(config: &Config) -> Result<ServerSettings, ErrorReport> {
     settings(config, None)
 }
 
 /// Settings of a node process, which serves no socket.
-pub fn node_settings(config: &Config) -> Result<Settings, ErrorReport> {
+pub fn node_settings(config: &Config) -> Result<ServerSettings, ErrorReport> {
     let name = cluster::name(config)?;
     let networks_dir = Some(config.state.value.join("networks").join(name.as_str()));
-    Ok(Settings { networks_dir, ..settings(config, None)? })
+    Ok(ServerSettings { networks_dir, ..settings(config, None)? })
 }
 
 /// Settings of the server that commands find.
-pub fn server_settings(config: &Config) -> Result<Settings, ErrorReport> {
+pub fn server_settings(config: &Config) -> Result<ServerSettings, ErrorReport> {
     let cluster = cluster::of_server(config)?;
     let remote = remote::of_server(config)?;
     let networks_dir = Some(config.state.value.join("networks"));
     let socket = Some(config.socket.value.clone());
-    Ok(Settings { cluster, remote, networks_dir, ..settings(config, socket)? })
+    Ok(ServerSettings { cluster, remote, networks_dir, ..settings(config, socket)? })
 }
 
-fn settings(config: &Config, socket: Option<PathBuf>) -> Result<Settings, ErrorReport> {
+fn settings(config: &Config, socket: Option<PathBuf>) -> Result<ServerSettings, ErrorReport> {
     let binary = std::env::current_exe().map_err(|error| {
         ErrorReport::new(Code::INTERNAL, format!("the path of this binary is unknown: {error}"))
     })?;
-    Ok(Settings {
+    Ok(ServerSettings {
         state_dir: config.state.value.clone(),
         run_base: config.run.value.clone(),
         secrets_dir: config.secrets.value.clone(),
@@ -183,7 +183,7 @@ pub fn with_platform<T>(
     config: &Config,
     printer: Printer,
     label: &str,
-    work: impl AsyncFnOnce(&Client) -> Result<T, ErrorReport>,
+    work: impl AsyncFnOnce(&ApiClient) -> Result<T, ErrorReport>,
 ) -> Result<T, Failure> {
     let platform = Platform::find(platform, config)?;
     with(platform, printer, async |client, _| {
@@ -199,7 +199,7 @@ pub fn with_platform<T>(
 pub fn with<T>(
     platform: Platform,
     printer: Printer,
-    work: impl AsyncFnOnce(&Client, &Signals) -> Result<T, ErrorReport>,
+    work: impl AsyncFnOnce(&ApiClient, &Signals) -> Result<T, ErrorReport>,
 ) -> Result<T, Failure> {
     let runtime = runtime(&platform)?;
     let done = runtime.block_on(async {
@@ -207,12 +207,12 @@ pub fn with<T>(
         let Platform { place, tenant } = platform;
         match place {
             Place::Server(socket) => {
-                let client = Client::new(socket).for_tenant(tenant.as_ref());
+                let client = ApiClient::new(socket).for_tenant(tenant.as_ref());
                 until_signal(&signals, work(&client, &signals)).await
             }
             Place::Embedded(launch) => {
                 let embedded = Embedded::start(*launch);
-                let client = Client::new(&embedded.socket).for_tenant(tenant.as_ref());
+                let client = ApiClient::new(&embedded.socket).for_tenant(tenant.as_ref());
                 embedded.run(printer, &signals, work(&client, &signals)).await
             }
         }
@@ -230,7 +230,7 @@ pub fn with<T>(
 pub fn with_images<T>(
     config: &Config,
     printer: Printer,
-    work: impl AsyncFnOnce(&Client) -> Result<T, ErrorReport>,
+    work: impl AsyncFnOnce(&ApiClient) -> Result<T, ErrorReport>,
 ) -> Result<T, Failure> {
     if answers(&config.socket.value)? {
         return with(Platform::server(None, config), printer, async |client, _| work(client).await);

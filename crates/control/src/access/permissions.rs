@@ -26,9 +26,9 @@ const MARKS: [&str; 6] =
 
 /// A group of this machine, whose members may use the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group(u32);
+pub struct UserGroup(u32);
 
-impl Group {
+impl UserGroup {
     /// Returns the number of the group.
     pub fn id(&self) -> u32 {
         self.0
@@ -63,7 +63,7 @@ impl Group {
 ///
 /// # Errors
 /// `SM-0505`, and `SM-0506` where the disk is full.
-pub fn state_folder(path: &Path, group: Option<&Group>) -> Result<(), ErrorReport> {
+pub fn state_folder(path: &Path, group: Option<&UserGroup>) -> Result<(), ErrorReport> {
     let mode = if group.is_some() { 0o710 } else { 0o700 };
     let failed = |error: io::Error| failure(path, &error);
     let is_new = !path.exists();
@@ -121,7 +121,7 @@ pub(crate) fn private_folder(path: &Path) -> Result<(), ErrorReport> {
 }
 
 /// Listens at a socket for its owner, and for the members of the group.
-pub(crate) fn listen(path: &Path, group: Option<&Group>) -> Result<UnixListener, ErrorReport> {
+pub(crate) fn listen(path: &Path, group: Option<&UserGroup>) -> Result<UnixListener, ErrorReport> {
     let failed = |error: io::Error| {
         failure(path, &error).hint("a socket's path has at most 107 bytes; see `snowmelt doctor`")
     };
@@ -185,9 +185,9 @@ mod tests {
     #[test]
     fn a_group_has_a_name_or_a_number() {
         let known = "root:x:0:\nsnowmelt:x:987:ada,bob\nbroken\n";
-        assert_eq!(Group::find_in("snowmelt", known), Ok(Group(987)));
-        assert_eq!(Group::find_in("42", known), Ok(Group(42)));
-        assert!(Group::find_in("snow", known).unwrap_err().contains("groupadd"));
+        assert_eq!(UserGroup::find_in("snowmelt", known), Ok(UserGroup(987)));
+        assert_eq!(UserGroup::find_in("42", known), Ok(UserGroup(42)));
+        assert!(UserGroup::find_in("snow", known).unwrap_err().contains("groupadd"));
     }
 
     #[test]
@@ -200,7 +200,7 @@ mod tests {
         std::fs::set_permissions(&state, Permissions::from_mode(0o711)).unwrap();
         state_folder(&state, None).unwrap();
         assert_eq!(mode(&state), 0o700);
-        let own = Group(rustix::process::getegid().as_raw());
+        let own = UserGroup(rustix::process::getegid().as_raw());
         state_folder(&state, Some(&own)).unwrap();
         assert_eq!(mode(&state), 0o710);
     }
@@ -238,7 +238,7 @@ mod tests {
         drop(socket);
         drop(listen(&path, None).unwrap());
         assert_eq!(mode(&path), 0o600);
-        let own = Group(rustix::process::getegid().as_raw());
+        let own = UserGroup(rustix::process::getegid().as_raw());
         drop(listen(&path, Some(&own)).unwrap());
         assert_eq!(mode(&path), 0o660);
     }

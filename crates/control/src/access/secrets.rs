@@ -33,9 +33,9 @@ pub(crate) struct SecretSources {
     folder: PathBuf,
 }
 
-/// The source to which a reference leads.
+/// The source of a secret, to which a reference leads.
 #[derive(Debug, PartialEq, Eq)]
-enum Source {
+enum SecretSource {
     Variable(String),
     File(String),
 }
@@ -76,8 +76,8 @@ impl SecretSources {
         for (name, reference) in references {
             check_name(name)?;
             let value = match self.source(tenant, name, reference)? {
-                Source::Variable(variable) => variable_value(tenant, name, &variable)?,
-                Source::File(file) => self.file_value(tenant, name, &file)?,
+                SecretSource::Variable(variable) => variable_value(tenant, name, &variable)?,
+                SecretSource::File(file) => self.file_value(tenant, name, &file)?,
             };
             values.insert(name.clone(), value);
         }
@@ -89,9 +89,9 @@ impl SecretSources {
         Ok(Secrets::new(values))
     }
 
-    fn source(&self, tenant: &Tenant, name: &str, text: &str) -> Result<Source, ErrorReport> {
+    fn source(&self, tenant: &Tenant, name: &str, text: &str) -> Result<SecretSource, ErrorReport> {
         if let Some(variable) = text.strip_prefix("env:").filter(|name| is_variable(name)) {
-            return Ok(Source::Variable(variable.to_owned()));
+            return Ok(SecretSource::Variable(variable.to_owned()));
         }
         let Some(path) = text.strip_prefix("file:") else {
             // The text is not repeated: it may be the secret itself.
@@ -105,7 +105,7 @@ impl SecretSources {
         let inside = Path::new(path).strip_prefix(&own).unwrap_or(Path::new(path));
         match (inside.to_str(), inside.components().next()) {
             (Some(file), Some(Component::Normal(only))) if only == inside.as_os_str() => {
-                Ok(Source::File(file.to_owned()))
+                Ok(SecretSource::File(file.to_owned()))
             }
             _ => {
                 let own = own.display();

@@ -34,19 +34,19 @@ const MAX_BYTES: u64 = 16 << 20;
 #[derive(Debug)]
 pub struct Tokens {
     path: PathBuf,
-    known: Mutex<Known>,
+    known: Mutex<TokenTable>,
 }
 
-/// The contents of the file when it was read.
+/// The tokens of the file when it was read.
 #[derive(Debug)]
-struct Known {
-    version: Option<Version>,
+struct TokenTable {
+    version: Option<TokenFileVersion>,
     tokens: Vec<(Tenant, Digest)>,
 }
 
 /// A value that differs between two versions of a file: device, inode, length, and when its
 /// content, owner or mode was changed.
-type Version = (u64, u64, u64, i64, i64);
+type TokenFileVersion = (u64, u64, u64, i64, i64);
 
 impl Tokens {
     /// Reads the tokens of a file, which must be valid now.
@@ -59,7 +59,7 @@ impl Tokens {
                 .hint("`snowmelt token new TENANT` makes a token and adds its line to the file")
         };
         let (version, tokens) = read(path).map_err(wrong)?;
-        let known = Mutex::new(Known { version: Some(version), tokens });
+        let known = Mutex::new(TokenTable { version: Some(version), tokens });
         Ok(Self { path: path.to_owned(), known })
     }
 
@@ -80,17 +80,17 @@ impl Tokens {
         )
     }
 
-    fn refresh(&self, known: &mut Known) {
+    fn refresh(&self, known: &mut TokenTable) {
         let now = std::fs::metadata(&self.path).ok().map(|found| version(&found));
         if now.is_some() && now == known.version {
             return;
         }
         *known = match read(&self.path) {
-            Ok((version, tokens)) => Known { version: Some(version), tokens },
+            Ok((version, tokens)) => TokenTable { version: Some(version), tokens },
             Err(problem) => {
                 let path = self.path.display();
                 tracing::warn!(%path, %problem, "no token of a tenant is accepted");
-                Known { version: None, tokens: Vec::new() }
+                TokenTable { version: None, tokens: Vec::new() }
             }
         };
     }
@@ -145,11 +145,11 @@ fn check(tenant: &Tenant) -> Result<(), String> {
     Ok(())
 }
 
-fn version(found: &Metadata) -> Version {
+fn version(found: &Metadata) -> TokenFileVersion {
     (found.dev(), found.ino(), found.len(), found.ctime(), found.ctime_nsec())
 }
 
-fn read(path: &Path) -> Result<(Version, Vec<(Tenant, Digest)>), String> {
+fn read(path: &Path) -> Result<(TokenFileVersion, Vec<(Tenant, Digest)>), String> {
     let opened = File::open(path).and_then(|file| file.metadata().map(|found| (file, found)));
     let (file, found) = opened.map_err(|error| error.to_string())?;
     if found.uid() != 0 && found.uid() != rustix::process::geteuid().as_raw() {

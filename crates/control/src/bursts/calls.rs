@@ -16,7 +16,7 @@ use tokio::sync::Barrier;
 use tokio::time::Instant;
 use tracing::Instrument;
 
-use super::Part;
+use super::RankRange;
 use super::failures::First;
 use crate::now_ms;
 
@@ -40,7 +40,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 const TRIES: u32 = 3;
 
 /// The invocations and logs of all ranks, in order.
-pub(super) struct Ended {
+pub(super) struct RankResults {
     pub invocations: Vec<Invocation>,
     pub logs: Vec<LogEntry>,
 }
@@ -48,7 +48,7 @@ pub(super) struct Ended {
 /// A job whose parts are ready, or called already.
 pub(super) struct Gathering<'a> {
     pub job: &'a JobId,
-    pub parts: &'a [Part],
+    pub parts: &'a [RankRange],
     pub function: &'a FunctionSpec,
     /// The calls of each part; `None` if an earlier control has made them.
     pub calls: Option<Vec<PartCalls>>,
@@ -75,7 +75,7 @@ impl Gathering<'_> {
     /// Calls all ranks concurrently. With a network, a host that is lost, or that has no result of a
     /// rank, is the failure of the job; the caller closes its parts. Without one, the ranks of such a
     /// host fail and all others have their results.
-    pub async fn gather(mut self) -> Result<Ended, ErrorReport> {
+    pub async fn gather(mut self) -> Result<RankResults, ErrorReport> {
         let accepted_ms = now_ms();
         let first = First::of(self.function);
         let all_ended = Barrier::new(self.parts.len());
@@ -98,7 +98,7 @@ impl Gathering<'_> {
             ended = futures::future::try_join_all(running) => ended?,
             never = first.end_others(self.job, self.parts), if self.has_network => match never {},
         };
-        let mut gathered = Ended { invocations: Vec::new(), logs: Vec::new() };
+        let mut gathered = RankResults { invocations: Vec::new(), logs: Vec::new() };
         for end in ended.into_iter().flatten() {
             // The host has forgotten it, so it is not copied if the host is this one.
             let end = Arc::try_unwrap(end).unwrap_or_else(|shared| (*shared).clone());
@@ -119,7 +119,7 @@ impl Gathering<'_> {
 
     async fn run(
         &self,
-        part: &Part,
+        part: &RankRange,
         calls: Option<PartCalls>,
         (first, all_ended): (&First, &Barrier),
     ) -> Result<Vec<Arc<RankEnd>>, ErrorReport> {
@@ -145,7 +145,7 @@ impl Gathering<'_> {
     /// no more.
     async fn collect(
         &self,
-        part: &Part,
+        part: &RankRange,
         calls: Option<PartCalls>,
         first: &First,
         all: &mut BTreeMap<u32, Arc<RankEnd>>,
@@ -170,7 +170,11 @@ impl Gathering<'_> {
 
     /// Returns the ends of a part whose host is lost, with errors for the ranks that have none. The
     /// others of the burst do not wait for these.
-    fn without_lost(&self, part: &Part, mut all: BTreeMap<u32, Arc<RankEnd>>) -> Vec<Arc<RankEnd>> {
+    fn without_lost(
+        &self,
+        part: &RankRange,
+        mut all: BTreeMap<u32, Arc<RankEnd>>,
+    ) -> Vec<Arc<RankEnd>> {
         let hint = "it may have run; the results of the other ranks are there, so run only this one \
                     again";
         let report = ErrorReport { hint: Some(hint.to_owned()), ..lost(part) };
@@ -193,7 +197,7 @@ impl Gathering<'_> {
     /// Tells a host that all ranks of the burst have ended, and waits until its part has. A host
     /// keeps the network until all packets of its ranks have arrived, but once all ranks have ended
     /// there is no receiver: packets to a host whose part is closed would never arrive.
-    async fn release(&self, part: &Part, from: usize, mut finished: bool) {
+    async fn release(&self, part: &RankRange, from: usize, mut finished: bool) {
         let over = ErrorReport::new(Code::RANK_ENDED, "all ranks have ended");
         if let Err(error) = part.host.agent.end(self.job, &over).await {
             let job = self.job;
@@ -206,13 +210,13 @@ impl Gathering<'_> {
         }
     }
 
-    async fn next(&self, part: &Part, from: usize) -> Result<PartEnds, ErrorReport> {
+    async fn next(&self, part: &RankRange, from: usize) -> Result<PartEnds, ErrorReport> {
         let within = self.patience.next_end;
         self.retry(part, || part.host.agent.ends(self.job, from, within)).await
     }
 
     /// Repeats a request as long as the host may come back.
-    async fn retry<T, F>(&self, part: &Part, ask: impl Fn() -> F) -> Result<T, ErrorReport>
+    async fn retry<T, F>(&self, part: &RankRange, ask: impl Fn() -> F) -> Result<T, ErrorReport>
     where
         F: Future<Output = Result<T, ErrorReport>>,
     {
@@ -238,7 +242,7 @@ impl Gathering<'_> {
     }
 }
 
-pub(super) fn lost(part: &Part) -> ErrorReport {
+pub(super) fn lost(part: &RankRange) -> ErrorReport {
     ErrorReport::new(Code::HOST_LOST, format!("{part} was lost")).hint(
         "the other ranks were ended too, because they may wait for these; run the burst again",
     )

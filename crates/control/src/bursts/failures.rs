@@ -12,7 +12,7 @@ use snowmelt_tasks::agent::api::RankEnd;
 use snowmelt_types::{Code, ErrorReport, HostName, JobId};
 use tokio::sync::watch;
 
-use super::Part;
+use super::RankRange;
 
 /// The part of the answer of a pickled function that is read here.
 #[derive(Deserialize)]
@@ -27,11 +27,11 @@ pub(super) struct First {
     /// The name of the function if it is pickled: its answers do not show the platform how it
     /// ended.
     pickled: Option<String>,
-    told: watch::Sender<Option<Failure>>,
+    told: watch::Sender<Option<RankFailure>>,
 }
 
 #[derive(Clone, Debug)]
-struct Failure {
+struct RankFailure {
     rank: u32,
     host: HostName,
     why: String,
@@ -49,7 +49,7 @@ impl First {
         self.told.send_if_modified(|first| {
             let is_first = first.is_none();
             if is_first {
-                *first = Some(Failure { rank: end.rank, host: host.clone(), why });
+                *first = Some(RankFailure { rank: end.rank, host: host.clone(), why });
             }
             is_first
         });
@@ -69,7 +69,7 @@ impl First {
 
     /// Waits for a failure and ends the ranks that still run some time later. It never returns:
     /// those who wait for the ends hear of them.
-    pub async fn end_others(&self, job: &JobId, parts: &[Part]) -> Infallible {
+    pub async fn end_others(&self, job: &JobId, parts: &[RankRange]) -> Infallible {
         let mut told = self.told.subscribe();
         let failure = told.wait_for(Option::is_some).await.ok().and_then(|first| first.clone());
         if let Some(failure) = failure {
@@ -89,7 +89,7 @@ impl First {
     }
 }
 
-impl Failure {
+impl RankFailure {
     fn report(&self) -> ErrorReport {
         let Self { rank, host, why } = self;
         let message = format!("ended because rank {rank} on {host} failed first: {why}");

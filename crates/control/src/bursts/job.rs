@@ -15,22 +15,22 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::Part;
+use super::RankRange;
 use crate::access::permissions;
 use crate::now_ms;
 
 /// The outcome of a burst: its answer, or its failure.
-pub(crate) type Outcome = Result<Stored, ErrorReport>;
+pub(crate) type BurstOutcome = Result<AnswerContent, ErrorReport>;
 
 /// The answer of a burst, as JSON.
 #[derive(Clone, Debug)]
-pub(crate) enum Stored {
+pub(crate) enum AnswerContent {
     Memory(Bytes),
     /// The path of a file, and its length in bytes.
     File(PathBuf, u64),
 }
 
-impl Stored {
+impl AnswerContent {
     /// Returns the answer, read from its file if it has one.
     pub async fn read(&self) -> Result<Bytes, ErrorReport> {
         match self {
@@ -52,7 +52,7 @@ impl Stored {
 
 /// A burst that runs, or whose outcome is kept.
 #[derive(Debug)]
-pub(crate) struct Job {
+pub(crate) struct BurstJob {
     pub id: JobId,
     pub tenant: Tenant,
     pub function: FunctionName,
@@ -62,18 +62,18 @@ pub(crate) struct Job {
     /// The time for which the burst goes on after the last client that waited for it.
     pub claim_within: Duration,
     /// The parts of the burst, in the order of ranks; set once it is placed.
-    pub parts: OnceLock<Vec<Part>>,
+    pub parts: OnceLock<Vec<RankRange>>,
     /// The number of functions that have ended.
     pub ended: AtomicU32,
     /// Whether the burst's request could be kept; `None` while that is not known yet.
     accepted: watch::Sender<Option<Result<(), ErrorReport>>>,
-    phase: watch::Sender<Phase>,
+    phase: watch::Sender<BurstPhase>,
     claims: Mutex<Claims>,
     cancelled: CancellationToken,
 }
 
 #[derive(Clone, Debug)]
-enum Phase {
+enum BurstPhase {
     /// The hosts have no room for the whole burst yet.
     Waiting(BurstRoom),
     /// The instances start; nothing of the user's runs yet.
@@ -81,7 +81,7 @@ enum Phase {
     /// The functions are called.
     Running,
     /// The outcome of the burst, and when it ended.
-    Ended(Box<Outcome>, Instant),
+    Ended(Box<BurstOutcome>, Instant),
 }
 
 #[derive(Debug)]
@@ -91,9 +91,9 @@ struct Claims {
     last: Instant,
 }
 
-/// A client that waits for a burst.
+/// The claim of a client that waits for a burst.
 #[derive(Debug)]
-pub(crate) struct Claim(Arc<Job>);
+pub(crate) struct BurstClaim(Arc<BurstJob>);
 
 /// The facts of a burst that are known before it is placed.
 #[derive(Clone, Debug)]
@@ -108,7 +108,7 @@ pub(super) struct Identity {
     pub is_to_be_kept: bool,
 }
 
-impl Job {
+impl BurstJob {
     pub(super) fn new(identity: Identity) -> Self {
         let Identity { id, tenant, function, size, claim_within, since_ms, is_to_be_kept } =
             identity;
@@ -122,7 +122,7 @@ impl Job {
             parts: OnceLock::new(),
             ended: AtomicU32::new(0),
             accepted: watch::channel((!is_to_be_kept).then_some(Ok(()))).0,
-            phase: watch::channel(Phase::Starting).0,
+            phase: watch::channel(BurstPhase::Starting).0,
             claims: Mutex::new(Claims { waiting: 0, last: Instant::now() }),
             cancelled: CancellationToken::new(),
         }
@@ -143,9 +143,9 @@ impl Job {
     }
 
     /// Claims the burst until the claim is dropped.
-    pub fn claim(self: &Arc<Self>) -> Claim {
+    pub fn claim(self: &Arc<Self>) -> BurstClaim {
         self.claims().waiting += 1;
-        Claim(Arc::clone(self))
+        BurstClaim(Arc::clone(self))
     }
 
     /// Ends the burst, if it has not ended.
@@ -188,35 +188,35 @@ impl Job {
 
     /// Notes that the burst waits because there is too little room for it.
     pub(super) fn waits(&self, room: BurstRoom) {
-        self.phase.send_replace(Phase::Waiting(room));
+        self.phase.send_replace(BurstPhase::Waiting(room));
     }
 
     /// Notes that the burst has its hosts.
     pub(super) fn starts(&self) {
-        self.phase.send_replace(Phase::Starting);
+        self.phase.send_replace(BurstPhase::Starting);
     }
 
     /// Notes that the functions are called now.
     pub(super) fn begin(&self) {
-        self.phase.send_replace(Phase::Running);
+        self.phase.send_replace(BurstPhase::Running);
     }
 
     /// Sets the outcome of the burst. Later outcomes change nothing.
-    pub(super) fn finish(&self, outcome: Outcome) {
+    pub(super) fn finish(&self, outcome: BurstOutcome) {
         self.phase.send_if_modified(|phase| {
-            let runs = !matches!(phase, Phase::Ended(..));
+            let runs = !matches!(phase, BurstPhase::Ended(..));
             if runs {
-                *phase = Phase::Ended(Box::new(outcome), Instant::now());
+                *phase = BurstPhase::Ended(Box::new(outcome), Instant::now());
             }
             runs
         });
     }
 
     /// Waits for the outcome of the burst.
-    pub async fn outcome(&self) -> Outcome {
+    pub async fn outcome(&self) -> BurstOutcome {
         let mut phase = self.phase.subscribe();
-        match phase.wait_for(|phase| matches!(phase, Phase::Ended(..))).await.as_deref() {
-            Ok(Phase::Ended(outcome, _)) => (**outcome).clone(),
+        match phase.wait_for(|phase| matches!(phase, BurstPhase::Ended(..))).await.as_deref() {
+            Ok(BurstPhase::Ended(outcome, _)) => (**outcome).clone(),
             _ => Err(ErrorReport::new(Code::INTERNAL, "the burst was forgotten")),
         }
     }
@@ -225,29 +225,29 @@ impl Job {
     /// runs.
     pub(super) fn over_for(&self) -> Option<(Duration, u64)> {
         match &*self.phase.borrow() {
-            Phase::Ended(outcome, at) => {
-                Some((at.elapsed(), (**outcome).as_ref().map_or(0, Stored::bytes)))
+            BurstPhase::Ended(outcome, at) => {
+                Some((at.elapsed(), (**outcome).as_ref().map_or(0, AnswerContent::bytes)))
             }
             _ => None,
         }
     }
 
     /// Returns the parts of the burst; nothing before it was placed.
-    pub(super) fn parts(&self) -> &[Part] {
+    pub(super) fn parts(&self) -> &[RankRange] {
         self.parts.get().map_or(&[], Vec::as_slice)
     }
 
     pub fn status(&self) -> BurstStatus {
         let phase = self.phase.borrow().clone();
         let waits_for = match &phase {
-            Phase::Waiting(room) => Some(*room),
+            BurstPhase::Waiting(room) => Some(*room),
             _ => None,
         };
         let (state, error) = match &phase {
-            Phase::Waiting(_) => (BurstState::Waiting, None),
-            Phase::Starting => (BurstState::Starting, None),
-            Phase::Running => (BurstState::Running, None),
-            Phase::Ended(outcome, _) => match &**outcome {
+            BurstPhase::Waiting(_) => (BurstState::Waiting, None),
+            BurstPhase::Starting => (BurstState::Starting, None),
+            BurstPhase::Running => (BurstState::Running, None),
+            BurstPhase::Ended(outcome, _) => match &**outcome {
                 Ok(_) => (BurstState::Ended, None),
                 Err(error) => (BurstState::Failed, Some(error.clone())),
             },
@@ -270,7 +270,7 @@ impl Job {
     }
 }
 
-impl Drop for Claim {
+impl Drop for BurstClaim {
     fn drop(&mut self) {
         let mut claims = self.0.claims();
         claims.waiting -= 1;
@@ -292,18 +292,18 @@ impl Identity {
 mod tests {
     use super::*;
 
-    fn job(claim_within: Duration) -> Arc<Job> {
+    fn job(claim_within: Duration) -> Arc<BurstJob> {
         let function = "f".parse().unwrap();
         let identity = Identity::new(JobId::new(), Tenant::default(), function, 2);
-        Arc::new(Job::new(Identity { claim_within, ..identity }))
+        Arc::new(BurstJob::new(Identity { claim_within, ..identity }))
     }
 
     #[tokio::test]
     async fn clients_are_told_of_a_burst_that_is_to_be_kept_when_it_is() {
         let identity = Identity::new(JobId::new(), Tenant::default(), "f".parse().unwrap(), 2);
-        Job::new(identity.clone()).accepted().await.unwrap();
+        BurstJob::new(identity.clone()).accepted().await.unwrap();
         for kept in [Ok(()), Err(ErrorReport::new(Code::INTERNAL, "the disk is full"))] {
-            let job = Arc::new(Job::new(Identity { is_to_be_kept: true, ..identity.clone() }));
+            let job = Arc::new(BurstJob::new(Identity { is_to_be_kept: true, ..identity.clone() }));
             let told = tokio::spawn({
                 let job = Arc::clone(&job);
                 async move { job.accepted().await }
@@ -351,7 +351,7 @@ mod tests {
         assert!(job.over_for().is_none());
         job.begin();
         assert_eq!(job.status().state, BurstState::Running);
-        job.finish(Ok(Stored::Memory(Bytes::from_static(b"{}"))));
+        job.finish(Ok(AnswerContent::Memory(Bytes::from_static(b"{}"))));
         job.finish(Err(ErrorReport::new(Code::INTERNAL, "later")));
         for _ in 0..2 {
             assert_eq!(job.outcome().await.unwrap().read().await.unwrap(), "{}");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use snowmelt_api::BurstStatus;
 use snowmelt_types::{Code, ErrorReport, JobId, Tenant};
 
-use super::job::{Identity, Job};
+use super::job::{BurstJob, Identity};
 
 /// How long the outcome of a burst is kept for a client that comes back.
 pub(super) const KEPT: Duration = Duration::from_secs(600);
@@ -20,13 +20,13 @@ const MAX_KEPT_BYTES: u64 = 1 << 30;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Jobs {
     // Held for a lookup only.
-    all: Arc<Mutex<BTreeMap<JobId, Arc<Job>>>>,
+    all: Arc<Mutex<BTreeMap<JobId, Arc<BurstJob>>>>,
 }
 
 impl Jobs {
     /// Adds a burst, and returns it with true. If the tenant has a burst with the identifier
     /// already, returns that one with false: a client repeats a request whose answer was lost.
-    pub(super) fn add(&self, identity: Identity) -> Result<(Arc<Job>, bool), ErrorReport> {
+    pub(super) fn add(&self, identity: Identity) -> Result<(Arc<BurstJob>, bool), ErrorReport> {
         let mut all = self.lock();
         if let Some(known) = all.get(&identity.id) {
             if known.tenant == identity.tenant {
@@ -35,13 +35,13 @@ impl Jobs {
             let message = format!("the identifier {} is taken", identity.id);
             return Err(ErrorReport::new(Code::OPTION, message).hint("take a new one"));
         }
-        let job = Arc::new(Job::new(identity));
+        let job = Arc::new(BurstJob::new(identity));
         all.insert(job.id.clone(), Arc::clone(&job));
         Ok((job, true))
     }
 
     /// Returns a burst of a tenant.
-    pub fn find(&self, tenant: &Tenant, id: &JobId) -> Result<Arc<Job>, ErrorReport> {
+    pub fn find(&self, tenant: &Tenant, id: &JobId) -> Result<Arc<BurstJob>, ErrorReport> {
         let found = self.lock().get(id).filter(|job| job.tenant == *tenant).cloned();
         found.ok_or_else(|| missing(id))
     }
@@ -77,7 +77,7 @@ impl Jobs {
         expired
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<JobId, Arc<Job>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<JobId, Arc<BurstJob>>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -92,7 +92,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::bursts::job::Stored;
+    use crate::bursts::job::AnswerContent;
 
     fn identity(tenant: &str) -> Identity {
         let function = "f".parse().unwrap();
@@ -120,11 +120,11 @@ mod tests {
         let mut ids = Vec::new();
         for _ in 0..MAX_KEPT + 2 {
             let (job, _) = jobs.add(identity("one")).unwrap();
-            job.finish(Ok(Stored::Memory(Bytes::new())));
+            job.finish(Ok(AnswerContent::Memory(Bytes::new())));
             ids.push(job.id.clone());
         }
         let (other, _) = jobs.add(identity("two")).unwrap();
-        other.finish(Ok(Stored::Memory(Bytes::new())));
+        other.finish(Ok(AnswerContent::Memory(Bytes::new())));
         let mut expired = jobs.expire();
         expired.sort();
         assert_eq!(expired, ids[..2]);

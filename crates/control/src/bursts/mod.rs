@@ -33,7 +33,7 @@ use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
 use crate::access::secrets::SecretSources;
-use crate::cluster::hosts::{Host, Hosts};
+use crate::cluster::hosts::{ClusterHost, Hosts};
 use crate::cluster::placements::Placements;
 use crate::cluster::trees::Trees;
 use crate::functions::preparation;
@@ -47,8 +47,8 @@ use networks::jobs::JobNetworks;
 use networks::plan::Overlays;
 use storage::Accepted;
 
-pub(crate) use job::{Claim, Job};
-pub(crate) use storage::Kept;
+pub(crate) use job::{BurstClaim, BurstJob};
+pub(crate) use storage::BurstStorage;
 
 /// The most functions of one burst.
 const MAX_RANKS: usize = 20_000;
@@ -76,15 +76,15 @@ pub(crate) struct Bursts {
     durations: Arc<Durations>,
     secrets: SecretSources,
     // None for a platform that ends with its client.
-    kept: Option<Kept>,
+    kept: Option<BurstStorage>,
     // Cancelled when the server ends.
     over: CancellationToken,
 }
 
 /// The part of a burst on one host: contiguous ranks.
 #[derive(Clone, Debug)]
-pub(crate) struct Part {
-    pub host: Arc<Host>,
+pub(crate) struct RankRange {
+    pub host: Arc<ClusterHost>,
     pub first: u32,
     pub count: u32,
 }
@@ -95,7 +95,7 @@ impl Bursts {
         analysis: AnalysisCache,
         (hosts, trees, placements): (Hosts, Trees, Placements),
         secrets: SecretSources,
-        kept: Option<Kept>,
+        kept: Option<BurstStorage>,
         over: CancellationToken,
     ) -> Self {
         let overlays = Overlays::new();
@@ -140,7 +140,7 @@ impl Bursts {
         &self,
         tenant: Tenant,
         request: BurstRequest,
-    ) -> Result<Arc<Job>, ErrorReport> {
+    ) -> Result<Arc<BurstJob>, ErrorReport> {
         let BurstRequest {
             function,
             events,
@@ -175,7 +175,7 @@ impl Bursts {
         &self,
         record: FunctionRecord,
         calls: BurstCalls,
-    ) -> Result<Arc<Job>, ErrorReport> {
+    ) -> Result<Arc<BurstJob>, ErrorReport> {
         check(&calls)?;
         let id = calls.job.clone().unwrap_or_else(JobId::new);
         let request =
@@ -205,7 +205,7 @@ impl Bursts {
         Ok(job)
     }
 
-    async fn run_accepted(&self, job: &Arc<Job>, request: Accepted) {
+    async fn run_accepted(&self, job: &Arc<BurstJob>, request: Accepted) {
         let span = span_of(job, &request.record);
         self.run(job, request.record, request.calls).instrument(span).await;
     }
@@ -230,7 +230,7 @@ impl Bursts {
     }
 }
 
-impl Part {
+impl RankRange {
     async fn within<T>(
         &self,
         deadline: tokio::time::Instant,
@@ -276,7 +276,7 @@ fn identity(request: &Accepted) -> Identity {
 }
 
 /// Returns the span of a burst. It may end after the span of the request that started the burst.
-fn span_of(job: &Job, record: &FunctionRecord) -> Span {
+fn span_of(job: &BurstJob, record: &FunctionRecord) -> Span {
     tracing::debug_span!(
         target: SPANS,
         "burst",
@@ -293,7 +293,7 @@ fn not_begun(message: String) -> ErrorReport {
         .hint("nothing was run; `snowmelt hosts` shows which hosts answer")
 }
 
-impl std::fmt::Display for Part {
+impl std::fmt::Display for RankRange {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { host, first, count } = self;
         match count {

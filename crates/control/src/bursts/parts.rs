@@ -7,7 +7,7 @@ use snowmelt_tasks::agent::api::{JobPart, PartOpen, PartReady};
 use snowmelt_types::{ErrorReport, JobId};
 use tracing::Instrument;
 
-use super::Part;
+use super::RankRange;
 use super::networks::reach;
 
 /// The most time that is kept for a host to say why it is not ready.
@@ -18,12 +18,12 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 const REACH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The parts of a job that may have been opened.
-pub(super) struct Opened<'a> {
+pub(super) struct OpenParts<'a> {
     pub job: &'a JobId,
-    pub parts: &'a [Part],
+    pub parts: &'a [RankRange],
 }
 
-impl Opened<'_> {
+impl OpenParts<'_> {
     /// Opens all parts concurrently. The first failure is the failure of the job.
     pub async fn start(
         &self,

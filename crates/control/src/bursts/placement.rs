@@ -7,8 +7,8 @@ use snowmelt_api::{BurstCalls, BurstRoom, FunctionOptions};
 use snowmelt_schedule::{Gang, GangRoom};
 use snowmelt_types::{ByteSize, Code, Digest, ErrorReport, HostName, Tenant};
 
-use super::job::Job;
-use super::{Bursts, Part};
+use super::job::BurstJob;
+use super::{Bursts, RankRange};
 use crate::cluster::placements::{NoHosts, PlacedGang};
 use crate::cluster::trees;
 use crate::state::records::{FunctionRecord, JobRecord};
@@ -17,10 +17,10 @@ impl Bursts {
     /// Gives a burst its hosts, once there is room for all of it.
     pub(super) async fn place(
         &self,
-        job: &Job,
+        job: &BurstJob,
         record: &FunctionRecord,
         calls: &BurstCalls,
-    ) -> Result<(PlacedGang, Vec<Part>), ErrorReport> {
+    ) -> Result<(PlacedGang, Vec<RankRange>), ErrorReport> {
         let gang = Arc::new(self.gang(record, calls));
         let needed = gang.bytes();
         let waits = |GangRoom { hosts, free, .. }| job.waits(BurstRoom { needed, free, hosts });
@@ -30,7 +30,7 @@ impl Bursts {
         let mut first = 0;
         let mut parts = Vec::with_capacity(hosts.len());
         for (host, count) in hosts {
-            parts.push(Part { host, first, count });
+            parts.push(RankRange { host, first, count });
             first += count;
         }
         Ok((placed, parts))

@@ -4,12 +4,12 @@
 use snowmelt_node::Node;
 use snowmelt_types::{Code, Digest, ErrorReport};
 
-use super::Part;
+use super::RankRange;
 use crate::cluster::files;
 use crate::state::records::FunctionRecord;
 
 /// Refuses a function that runs in a folder of control's own host, if a part is on another one.
-pub(super) fn check(record: &FunctionRecord, parts: &[Part]) -> Result<(), ErrorReport> {
+pub(super) fn check(record: &FunctionRecord, parts: &[RankRange]) -> Result<(), ErrorReport> {
     let elsewhere = parts.iter().find(|part| !part.host.is_local());
     if let (Some(root), Some(part)) = (&record.spec.root, elsewhere) {
         let name = &record.spec.name;
@@ -23,7 +23,11 @@ pub(super) fn check(record: &FunctionRecord, parts: &[Part]) -> Result<(), Error
 }
 
 /// Uploads files to the hosts that lack them.
-pub(super) async fn upload(node: &Node, files: &Digest, parts: &[Part]) -> Result<(), ErrorReport> {
+pub(super) async fn upload(
+    node: &Node,
+    files: &Digest,
+    parts: &[RankRange],
+) -> Result<(), ErrorReport> {
     let uploading = parts
         .iter()
         .map(|part| async move { part.unless_lost(files::send(node, files, &part.host)).await });

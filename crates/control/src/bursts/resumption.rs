@@ -8,10 +8,10 @@ use snowmelt_rpc::trace::Context;
 use snowmelt_types::ErrorReport;
 
 use super::calls::lost;
-use super::job::{Identity, Job};
-use super::run::Ready;
+use super::job::{BurstJob, Identity};
+use super::run::ReadyBurst;
 use super::storage::Accepted;
-use super::{Bursts, Kept, Part, identity};
+use super::{BurstStorage, Bursts, RankRange, identity};
 use crate::now_ms;
 use crate::state::records::JobRecord;
 
@@ -45,7 +45,7 @@ impl Bursts {
         Ok(())
     }
 
-    async fn start_again(&self, kept: &Kept, request: Accepted) -> Result<(), ErrorReport> {
+    async fn start_again(&self, kept: &BurstStorage, request: Accepted) -> Result<(), ErrorReport> {
         let (job, is_new) = self.jobs.add(identity(&request))?;
         if !is_new {
             // It has a record: control ended between the two steps.
@@ -59,14 +59,14 @@ impl Bursts {
         Ok(())
     }
 
-    fn go_on(&self, job: Arc<Job>, record: JobRecord) {
+    fn go_on(&self, job: Arc<BurstJob>, record: JobRecord) {
         tracing::info!(job = %job.id, "a burst of an earlier control goes on");
         let part = |part: &crate::state::records::PartRecord| {
             let host = match part.address {
                 Some(address) => self.hosts.at(part.host.clone(), address),
                 None => self.hosts.local(),
             };
-            Part { host, first: part.first, count: part.count }
+            RankRange { host, first: part.first, count: part.count }
         };
         let parts = job.parts.get_or_init(|| record.parts.iter().map(part).collect());
         let has_failed =
@@ -84,7 +84,7 @@ impl Bursts {
                 bursts.close(&running).await;
                 return bursts.finish(&running, &record, Err(error)).await;
             }
-            let ready = Ready { record, calls: None, _overlay: overlay, _room: room };
+            let ready = ReadyBurst { record, calls: None, _overlay: overlay, _room: room };
             bursts.run_ready(&running, ready, begun).await;
         });
     }

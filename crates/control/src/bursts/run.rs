@@ -15,14 +15,14 @@ use snowmelt_types::{Code, ErrorReport, JobId, micros};
 use snowmelt_wire::SourceCode;
 use tracing::{Instrument, Span};
 
-use super::calls::{Ended, Gathering, PART_LEASE, Patience};
-use super::job::{Job, Stored};
+use super::calls::{Gathering, PART_LEASE, Patience, RankResults};
+use super::job::{AnswerContent, BurstJob};
 use super::networks::plan::{Overlay, plan};
-use super::parts::Opened;
+use super::parts::OpenParts;
 use super::program::{check, upload};
-use super::{Bursts, Kept, Part};
+use super::{BurstStorage, Bursts, RankRange};
 use crate::cluster::files;
-use crate::cluster::hosts::Host;
+use crate::cluster::hosts::ClusterHost;
 use crate::cluster::placements::PlacedGang;
 use crate::cluster::trees;
 use crate::functions::preparation;
@@ -30,7 +30,7 @@ use crate::reports::{SUCCEEDED, label};
 use crate::state::records::{FunctionRecord, JobRecord, PartRecord};
 
 /// A burst whose parts are all ready, or called already by an earlier control.
-pub(super) struct Ready {
+pub(super) struct ReadyBurst {
     pub record: JobRecord,
     /// The calls of each part; `None` if an earlier control has made them.
     pub calls: Option<Vec<PartCalls>>,
@@ -43,7 +43,7 @@ impl Bursts {
     /// Runs a burst to its end. It ends early when it is cancelled, when no client claims it, and
     /// with the server, unless the next control goes on with it: all its parts are on other hosts,
     /// or it was accepted and not called.
-    pub(super) async fn run(&self, job: &Arc<Job>, record: FunctionRecord, calls: BurstCalls) {
+    pub(super) async fn run(&self, job: &Arc<BurstJob>, record: FunctionRecord, calls: BurstCalls) {
         let begun = Instant::now();
         let accepted = self.kept.as_ref().filter(|_| calls.asynchronous);
         let started = async {
@@ -82,7 +82,7 @@ impl Bursts {
     }
 
     /// Removes the request of a burst, which is not needed once there is a record.
-    async fn has_record(&self, job: &Job, accepted: Option<&Kept>) {
+    async fn has_record(&self, job: &BurstJob, accepted: Option<&BurstStorage>) {
         if let Some(kept) = accepted
             && let Err(error) = kept.remove_request(&job.id).await
         {
@@ -91,8 +91,8 @@ impl Bursts {
     }
 
     /// Runs a burst whose parts are ready, or whose functions are called already.
-    pub(super) async fn run_ready(&self, job: &Arc<Job>, ready: Ready, begun: Instant) {
-        let Ready { record, calls, _overlay, _room } = ready;
+    pub(super) async fn run_ready(&self, job: &Arc<BurstJob>, ready: ReadyBurst, begun: Instant) {
+        let ReadyBurst { record, calls, _overlay, _room } = ready;
         let whose = (&record.tenant, &record.function.name);
         let has_network = !record.networks.is_empty();
         let networks = record.networks.clone();
@@ -136,7 +136,7 @@ impl Bursts {
 
     /// Counts the calls of a burst by their outcomes; all as failed where the burst failed as a
     /// whole.
-    fn count(&self, record: &JobRecord, ended: &Result<Ended, ErrorReport>, begun: Instant) {
+    fn count(&self, record: &JobRecord, ended: &Result<RankResults, ErrorReport>, begun: Instant) {
         let tenant = &record.tenant;
         let function = label(&record.function);
         let count = |outcome, took| self.durations.record(tenant, function, outcome, took);
@@ -157,20 +157,20 @@ impl Bursts {
     /// Keeps the outcome of a burst, and tells the clients that wait for it.
     pub(super) async fn finish(
         &self,
-        job: &Job,
+        job: &BurstJob,
         record: &JobRecord,
         answer: Result<Bytes, ErrorReport>,
     ) {
         job.finish(match &self.kept {
             Some(kept) => kept.end(record, answer).await,
-            None => answer.map(Stored::Memory),
+            None => answer.map(AnswerContent::Memory),
         });
     }
 
     /// Runs a step until the burst is given up; `None` if the server ends before.
     async fn until_given_up<T>(
         &self,
-        job: &Job,
+        job: &BurstJob,
         step: impl Future<Output = Result<T, ErrorReport>>,
     ) -> Option<Result<T, ErrorReport>> {
         tokio::select! {
@@ -181,24 +181,24 @@ impl Bursts {
     }
 
     /// Returns whether a control that is started again can go on with a burst.
-    fn survives(&self, job: &Job) -> bool {
+    fn survives(&self, job: &BurstJob) -> bool {
         self.kept.is_some() && job.parts().iter().all(|part| !part.host.is_local())
     }
 
     /// Ends what runs of a burst on its hosts. A host that does not answer closes its part by
     /// itself, when it is not called, or when nobody asks for its ends.
-    pub(super) async fn close(&self, job: &Job) {
-        Opened { job: &job.id, parts: job.parts() }.close().await;
+    pub(super) async fn close(&self, job: &BurstJob) {
+        OpenParts { job: &job.id, parts: job.parts() }.close().await;
     }
 
     /// Places a burst, opens its parts and waits until all are ready.
     async fn ready(
         &self,
-        job: &Job,
+        job: &BurstJob,
         record: &FunctionRecord,
         request: BurstCalls,
         begun: Instant,
-    ) -> Result<Ready, ErrorReport> {
+    ) -> Result<ReadyBurst, ErrorReport> {
         let placing = tracing::debug_span!(target: SPANS, "burst.place");
         let (room, placed) = self.place(job, record, &request).instrument(placing).await?;
         let parts = job.parts.get_or_init(|| placed);
@@ -214,14 +214,14 @@ impl Bursts {
         let _listed = (!networks.is_empty())
             .then(|| self.networks.list(&job.id, whose, parts, networks.clone()));
         let within = Duration::from_millis(request.start_within_ms);
-        let (open, ready) = Opened { job: &job.id, parts }.start(orders, within).await?;
+        let (open, ready) = OpenParts { job: &job.id, parts }.start(orders, within).await?;
         let recorded = parts.iter().zip(open).zip(ready).map(recorded).collect();
         let started_us = micros(begun.elapsed());
         let not_called = not_called(job, record);
         let record = JobRecord { parts: recorded, networks, started_us, ..not_called };
         let timeout_ms = record.function.options.timeout_ms;
         let calls = Some(part_calls(parts, request.events, timeout_ms));
-        Ok(Ready { record, calls, _overlay: overlay, _room: Some(room) })
+        Ok(ReadyBurst { record, calls, _overlay: overlay, _room: Some(room) })
     }
 
     async fn orders(
@@ -229,7 +229,7 @@ impl Bursts {
         record: &FunctionRecord,
         request: &BurstCalls,
         job: &JobId,
-        parts: &[Part],
+        parts: &[RankRange],
         overlay: Option<&Overlay>,
     ) -> Result<Vec<JobPart>, ErrorReport> {
         let plan = match (&request.network, overlay) {
@@ -250,7 +250,7 @@ impl Bursts {
         let on: Vec<_> = parts.iter().map(|part| Arc::clone(&part.host)).collect();
         let places = self.places(record, &on);
         let files = files::shared(&self.node, (&self.trees, &self.hosts), &function, &on).await?;
-        let order = |(((part, network), place), files): (((&Part, _), _), _)| JobPart {
+        let order = |(((part, network), place), files): (((&RankRange, _), _), _)| JobPart {
             network,
             place,
             files,
@@ -269,7 +269,7 @@ impl Bursts {
 
     /// Returns the places of hosts in the trees of a function's image; `None` for all if the
     /// function has no image of a registry.
-    fn places(&self, record: &FunctionRecord, on: &[Arc<Host>]) -> Vec<Option<TreePlace>> {
+    fn places(&self, record: &FunctionRecord, on: &[Arc<ClusterHost>]) -> Vec<Option<TreePlace>> {
         match trees::image(record) {
             Some(image) => {
                 self.trees.place(&image, &self.hosts, on).into_iter().map(Some).collect()
@@ -280,7 +280,7 @@ impl Bursts {
 }
 
 /// Makes the record of a burst that has no hosts.
-fn not_called(job: &Job, record: &FunctionRecord) -> JobRecord {
+fn not_called(job: &BurstJob, record: &FunctionRecord) -> JobRecord {
     JobRecord {
         job: job.id.clone(),
         tenant: record.tenant.clone(),
@@ -296,7 +296,7 @@ fn not_called(job: &Job, record: &FunctionRecord) -> JobRecord {
 }
 
 /// Makes the calls of each part, with the events of its ranks.
-fn part_calls(parts: &[Part], events: Vec<Box<RawValue>>, timeout_ms: u64) -> Vec<PartCalls> {
+fn part_calls(parts: &[RankRange], events: Vec<Box<RawValue>>, timeout_ms: u64) -> Vec<PartCalls> {
     let mut events = events.into_iter();
     let calls = parts.iter().map(|part| PartCalls {
         events: events.by_ref().take(part.count as usize).collect(),
@@ -331,7 +331,7 @@ fn without_code(spec: &FunctionSpec) -> FunctionSpec {
     }
 }
 
-fn recorded(((part, open), ready): ((&Part, PartOpen), PartReady)) -> PartRecord {
+fn recorded(((part, open), ready): ((&RankRange, PartOpen), PartReady)) -> PartRecord {
     PartRecord {
         host: part.host.name.clone(),
         address: part.host.address().filter(|_| !part.host.is_local()),

@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use snowmelt_api::BurstCalls;
 use snowmelt_types::{Code, ErrorReport, JobId};
 
-use super::job::{Outcome, Stored};
+use super::job::{AnswerContent, BurstOutcome};
 use crate::access::permissions;
 use crate::now_ms;
 use crate::state::records::{FunctionRecord, JobEnd, JobRecord, Records};
@@ -37,12 +37,12 @@ pub(super) struct Accepted {
 
 /// The store and folder in which bursts are kept. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct BurstStorage {
     records: Records,
     folder: PathBuf,
 }
 
-impl Kept {
+impl BurstStorage {
     /// Keeps records in a store, and long answers in a folder.
     pub fn new(records: Records, folder: PathBuf) -> Self {
         Self { records, folder }
@@ -90,20 +90,20 @@ impl Kept {
         &self,
         record: &JobRecord,
         outcome: Result<Bytes, ErrorReport>,
-    ) -> Result<Stored, ErrorReport> {
+    ) -> Result<AnswerContent, ErrorReport> {
         let is_short = |answer: &&Bytes| answer.len() <= SHORT;
         let short = outcome.as_ref().ok().filter(is_short).and_then(text);
         let stored = match (&outcome, &short) {
             (Ok(answer), None) => {
                 let path = self.path(&record.job);
                 self.write(path.clone(), answer.clone()).await?;
-                Some(Stored::File(path, answer.len() as u64))
+                Some(AnswerContent::File(path, answer.len() as u64))
             }
             _ => None,
         };
         let error = outcome.as_ref().err().cloned();
         self.put_end(record, error, short).await?;
-        Ok(stored.unwrap_or(Stored::Memory(outcome?)))
+        Ok(stored.unwrap_or(AnswerContent::Memory(outcome?)))
     }
 
     /// Writes why a burst was never called.
@@ -131,7 +131,7 @@ impl Kept {
 
     /// Returns all kept bursts, those that have ended with their outcomes. Removes files without a
     /// record, which a crash may have left.
-    pub async fn load(&self) -> Result<Vec<(JobRecord, Option<Outcome>)>, ErrorReport> {
+    pub async fn load(&self) -> Result<Vec<(JobRecord, Option<BurstOutcome>)>, ErrorReport> {
         let records = self.records.jobs().await?;
         let mut all = Vec::with_capacity(records.len());
         for record in records {
@@ -139,7 +139,7 @@ impl Kept {
                 None => None,
                 Some(JobEnd { error: Some(error), .. }) => Some(Err(error.clone())),
                 Some(JobEnd { answer: Some(answer), .. }) => {
-                    Some(Ok(Stored::Memory(Bytes::from(answer.get().to_owned()))))
+                    Some(Ok(AnswerContent::Memory(Bytes::from(answer.get().to_owned()))))
                 }
                 Some(_) => Some(self.found(&record.job).await),
             };
@@ -164,11 +164,11 @@ impl Kept {
         found
     }
 
-    async fn found(&self, job: &JobId) -> Outcome {
+    async fn found(&self, job: &JobId) -> BurstOutcome {
         let path = self.path(job);
         let found = tokio::fs::metadata(&path).await;
         let length = found.map_err(|error| permissions::failure(&path, &error))?.len();
-        Ok(Stored::File(path, length))
+        Ok(AnswerContent::File(path, length))
     }
 
     async fn write(&self, path: PathBuf, text: Bytes) -> Result<(), ErrorReport> {

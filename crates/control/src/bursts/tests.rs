@@ -8,9 +8,9 @@ use snowmelt_api::{FunctionSpec, InvocationState};
 use snowmelt_tasks::agent::api::{FunctionCode, JobPart, PartCalls};
 use snowmelt_types::{Code, ErrorReport, JobId, Tenant};
 
-use super::Part;
-use super::calls::{Ended, Gathering, Patience};
-use super::parts::Opened;
+use super::RankRange;
+use super::calls::{Gathering, Patience, RankResults};
+use super::parts::OpenParts;
 use crate::cluster::hosts::SILENT;
 use crate::cluster::hosts::fake::{FakeHost, end, silence};
 
@@ -20,13 +20,13 @@ fn function() -> FunctionSpec {
     serde_json::from_value(spec).unwrap()
 }
 
-fn calls(part: &Part) -> PartCalls {
+fn calls(part: &RankRange) -> PartCalls {
     let event = || RawValue::from_string("null".to_owned()).unwrap();
     let events = (0..part.count).map(|_| event()).collect();
     PartCalls { events, timeout_ms: 1000, lease_ms: 1000 }
 }
 
-fn order(part: &Part, job: &JobId) -> JobPart {
+fn order(part: &RankRange, job: &JobId) -> JobPart {
     let spec = function();
     JobPart {
         secrets: Default::default(),
@@ -57,22 +57,22 @@ fn order(part: &Part, job: &JobId) -> JobPart {
 }
 
 /// A part of one rank on each host.
-fn parts<const N: usize>(hosts: [FakeHost; N]) -> ([std::sync::Arc<FakeHost>; N], Vec<Part>) {
+fn parts<const N: usize>(hosts: [FakeHost; N]) -> ([std::sync::Arc<FakeHost>; N], Vec<RankRange>) {
     let mut parts = Vec::new();
     let mut first = 0;
     let fakes = hosts.map(|host| {
         let (fake, host) = host.named(&format!("host-{first}"));
-        parts.push(Part { host, first, count: 1 });
+        parts.push(RankRange { host, first, count: 1 });
         first += 1;
         fake
     });
     (fakes, parts)
 }
 
-async fn start(parts: &[Part]) -> Result<(), ErrorReport> {
+async fn start(parts: &[RankRange]) -> Result<(), ErrorReport> {
     let job = JobId::new();
     let orders = parts.iter().map(|part| order(part, &job)).collect();
-    let opened = Opened { job: &job, parts };
+    let opened = OpenParts { job: &job, parts };
     let started = opened.start(orders, Duration::from_secs(1)).await.map(drop);
     if started.is_err() {
         opened.close().await;
@@ -84,16 +84,16 @@ async fn start(parts: &[Part]) -> Result<(), ErrorReport> {
 const IMPATIENT: Patience =
     Patience { unreachable: Duration::from_millis(600), next_end: Duration::from_millis(20) };
 
-async fn run(parts: &[Part], has_network: bool) -> Result<Ended, ErrorReport> {
+async fn run(parts: &[RankRange], has_network: bool) -> Result<RankResults, ErrorReport> {
     let calls = Some(parts.iter().map(calls).collect());
     run_from(parts, calls, has_network).await
 }
 
 async fn run_from(
-    parts: &[Part],
+    parts: &[RankRange],
     calls: Option<Vec<PartCalls>>,
     has_network: bool,
-) -> Result<Ended, ErrorReport> {
+) -> Result<RankResults, ErrorReport> {
     let job = JobId::new();
     let function = function();
     let ended = AtomicU32::new(0);
@@ -190,7 +190,7 @@ async fn a_host_that_falls_silent_during_its_calls_is_lost() {
 #[tokio::test]
 async fn what_had_ended_on_a_host_that_is_lost_has_its_result() {
     let (fake, host) = FakeHost { ends: vec![end(0)], ..FakeHost::default() }.named("host-0");
-    let part = Part { host, first: 0, count: 2 };
+    let part = RankRange { host, first: 0, count: 2 };
     let ended = run(&[part], false).await.unwrap().invocations;
     let failed: Vec<_> = ended.iter().map(|call| call.error.is_some()).collect();
     assert_eq!(failed, [false, true]);

@@ -7,13 +7,13 @@ use snowmelt_api::{BurstAnswer, BurstCalls, BurstStatus};
 use snowmelt_rpc::client::NO_BODY;
 use snowmelt_types::{Code, ErrorReport, FunctionName, JobId};
 
-use super::{Client, segment};
+use super::{ApiClient, segment};
 
 /// How long to wait for a server that is being started again.
 const RETURN_TIMEOUT: Duration = Duration::from_secs(30);
 const TRIED_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
-impl Client {
+impl ApiClient {
     /// Runs a deployed function once for each event, all at once. A connection that breaks is opened
     /// again: the burst goes on without it.
     pub async fn burst_deployed(

@@ -10,7 +10,7 @@ use snowmelt_api::{FileRef, FilesRequest, MissingFiles};
 use snowmelt_types::{Code, ErrorReport};
 use tokio::io::AsyncReadExt;
 
-use super::Client;
+use super::ApiClient;
 
 /// The most bytes of a file that are sent at once.
 const PIECE_BYTES: usize = 256 << 10;
@@ -26,7 +26,7 @@ pub struct LocalFile {
     pub content: FileRef,
 }
 
-impl Client {
+impl ApiClient {
     /// Sends the contents that the platform does not have.
     ///
     /// # Errors

@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::{Client, segment};
+use super::{ApiClient, segment};
 
 /// Bytes of a layer that are sent at once.
 const PIECE_BYTES: usize = 256 << 10;
@@ -40,7 +40,7 @@ pub struct LocalImage {
     pub origin: Arc<dyn Origin + Send + Sync>,
 }
 
-impl Client {
+impl ApiClient {
     /// Makes a client of a server in this process.
     pub(crate) fn in_process(server: InProcess) -> Self {
         Self { http: snowmelt_rpc::Client::in_process(server) }
@@ -87,7 +87,7 @@ impl Client {
         let kind = "application/octet-stream";
         let sent = self.http.upload("/v1/images/conversions", kind, body);
         let mut lines = Lines::new(self.unless_silent(sent).await?);
-        let mut sending: Option<Sending> = None;
+        let mut sending: Option<LayerTransfer> = None;
         loop {
             // A server that refuses a layer says so before all of it is sent.
             let event = tokio::select! {
@@ -199,11 +199,11 @@ async fn next(
     }
 }
 
-/// A layer that is being sent by another thread.
-type Sending = tokio::task::JoinHandle<Result<(), ErrorReport>>;
+/// The transfer of a layer by another thread.
+type LayerTransfer = tokio::task::JoinHandle<Result<(), ErrorReport>>;
 
 /// Waits until the layer that is being sent was sent; forever if none is.
-async fn ended(sending: &mut Option<Sending>) -> Result<(), ErrorReport> {
+async fn ended(sending: &mut Option<LayerTransfer>) -> Result<(), ErrorReport> {
     let Some(running) = sending else { return std::future::pending().await };
     let sent = running.await;
     *sending = None;

@@ -30,17 +30,17 @@ pub use query_stream::{QueryFrame, QueryStream};
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// A failure of a call that was begun, and may have run.
 #[derive(Deserialize)]
-struct Begun {
+struct InvocationFailure {
     invocation: Invocation,
 }
 
 /// Sends requests to a platform. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Client {
+pub struct ApiClient {
     http: snowmelt_rpc::Client,
 }
 
-impl Client {
+impl ApiClient {
     /// A client of the platform that serves this socket.
     pub fn new(socket: impl Into<PathBuf>) -> Self {
         Self { http: snowmelt_rpc::Client::unix(socket) }
@@ -140,7 +140,9 @@ impl Client {
         let report = self.http.problem(status, &body);
         // The failure of a call that was begun contains the call.
         match decode(&body) {
-            Ok(Begun { invocation }) => Ok(Invocation { error: Some(report), ..invocation }),
+            Ok(InvocationFailure { invocation }) => {
+                Ok(Invocation { error: Some(report), ..invocation })
+            }
             Err(_) => Err(report),
         }
     }

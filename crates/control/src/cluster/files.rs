@@ -9,11 +9,15 @@ use snowmelt_node::{Node, file_tree};
 use snowmelt_tasks::agent::api::{FunctionCode, SharedFile, UploadCode};
 use snowmelt_types::{Code, Digest, ErrorReport, Report};
 
-use super::hosts::{Host, Hosts};
+use super::hosts::{ClusterHost, Hosts};
 use super::trees::Trees;
 
 /// Sends the files of a program to a host, if it lacks them.
-pub(crate) async fn send(node: &Node, files: &Digest, host: &Host) -> Result<(), ErrorReport> {
+pub(crate) async fn send(
+    node: &Node,
+    files: &Digest,
+    host: &ClusterHost,
+) -> Result<(), ErrorReport> {
     let ask = UploadCode { digest: files.clone(), code: None };
     if host.agent.upload(&ask).await?.there {
         return Ok(());
@@ -32,7 +36,7 @@ pub(crate) async fn shared(
     node: &Node,
     (trees, hosts): (&Trees, &Hosts),
     function: &FunctionCode,
-    on: &[Arc<Host>],
+    on: &[Arc<ClusterHost>],
 ) -> Result<Vec<Vec<SharedFile>>, ErrorReport> {
     let mut shared = vec![Vec::new(); on.len()];
     let others: Vec<_> = on.iter().filter(|host| !host.is_local()).cloned().collect();

@@ -14,7 +14,7 @@ use snowmelt_rpc::trace;
 use snowmelt_types::{Code, ErrorReport, InvocationId, Tenant};
 use tokio_util::sync::CancellationToken;
 
-use super::{Functions, Slot, accepted, failed};
+use super::{CallSlot, Functions, accepted, failed};
 use crate::now_ms;
 use crate::state::records::{FunctionId, InvocationRecord};
 use crate::times::{AGAIN_AFTER, CALLS_ASKED_EVERY};
@@ -35,17 +35,17 @@ struct Attempts {
     troubles: Mutex<HashMap<InvocationId, ErrorReport>>,
 }
 
-/// A call that runs, until its end is stored.
-struct Running<'a>(&'a Attempts);
+/// A guard of a call that runs, until its end is stored.
+struct AttemptGuard<'a>(&'a Attempts);
 
-impl<'a> Running<'a> {
+impl<'a> AttemptGuard<'a> {
     fn begin(attempts: &'a Attempts) -> Self {
         attempts.running.fetch_add(1, Ordering::Relaxed);
         Self(attempts)
     }
 }
 
-impl Drop for Running<'_> {
+impl Drop for AttemptGuard<'_> {
     fn drop(&mut self) {
         self.0.running.fetch_sub(1, Ordering::Relaxed);
     }
@@ -194,7 +194,7 @@ impl AsyncCalls {
             () = stopping.cancelled() => return Tried::Done,
             permit = live.permits.acquire() => permit,
         };
-        let _running = Running::begin(&self.attempts);
+        let _running = AttemptGuard::begin(&self.attempts);
         // The server may have been asked to end in between.
         if permit.is_err() || stopping.is_cancelled() {
             return Tried::Done;
@@ -209,7 +209,7 @@ impl AsyncCalls {
         };
         let slot = match self.functions.caller().acquire(&live).await {
             Err(error) if error.retryable => return Tried::Again(Box::new(error)),
-            acquired => Slot::Acquired(Box::new(acquired)),
+            acquired => CallSlot::Acquired(Box::new(acquired)),
         };
         let ended = self.functions.caller().run(&live, record.invocation, record.event, slot).await;
         match &ended.error {

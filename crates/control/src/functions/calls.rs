@@ -17,10 +17,10 @@ use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
 use super::preparation::Live;
-use super::slot::Slot;
+use super::slot::CallSlot;
 use super::{cold_start, failed};
-use crate::cluster::placements::{Acquired, Placed, Placements, Ran, is_unanswered};
-use crate::reports::{Calls, Counted, Durations, output};
+use crate::cluster::placements::{Acquired, CallPlacement, Placements, Ran, is_unanswered};
+use crate::reports::{CallCounters, CallGuard, Durations, output};
 use crate::state::logs::Logs;
 
 /// The caller of functions: finds a host and an instance for each call, counts the call, and keeps
@@ -30,7 +30,7 @@ pub(crate) struct Caller {
     node: Node,
     placements: Placements,
     logs: Logs,
-    calls: Arc<Calls>,
+    calls: Arc<CallCounters>,
 }
 
 impl Caller {
@@ -54,11 +54,11 @@ impl Caller {
         live: &Live,
         mut invocation: Invocation,
         event: Box<RawValue>,
-        slot: Slot,
+        slot: CallSlot,
     ) -> Invocation {
         let begun = Instant::now();
         let record = &live.record;
-        let counted = Counted::begin(&self.calls, &record.tenant, &record.spec);
+        let counted = CallGuard::begin(&self.calls, &record.tenant, &record.spec);
         let span = tracing::debug_span!(
             target: SPANS,
             "function.invoke",
@@ -94,11 +94,11 @@ impl Caller {
         live: &Live,
         invocation: &mut Invocation,
         event: Box<RawValue>,
-        slot: Slot,
+        slot: CallSlot,
     ) -> Result<Answer, ErrorReport> {
         let (_permit, mut acquired) = match slot {
-            Slot::Acquired(acquired) => (None, (*acquired)?),
-            Slot::Wanted => {
+            CallSlot::Acquired(acquired) => (None, (*acquired)?),
+            CallSlot::Wanted => {
                 let acquiring = tracing::debug_span!(target: SPANS, "function.acquire");
                 let permit = live.permits.acquire().instrument(acquiring.clone()).await;
                 let permit = permit.map_err(|error| {
@@ -147,7 +147,7 @@ impl Caller {
         live: &Live,
         invocation: &mut Invocation,
         call: FunctionCall,
-        (lease, mut placed): (InstanceLease, Placed),
+        (lease, mut placed): (InstanceLease, CallPlacement),
     ) -> Result<Answer, ErrorReport> {
         Span::current().record("faas.coldstart", lease.cold);
         invocation.cold = lease.cold;

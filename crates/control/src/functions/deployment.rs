@@ -9,7 +9,7 @@ use snowmelt_types::{Code, Digest, ErrorReport, Report, Tenant};
 
 use super::preparation::{self, Live};
 use super::{Functions, Inner};
-use crate::cluster::placements::{MAX_FAILURES, Placed};
+use crate::cluster::placements::{CallPlacement, MAX_FAILURES};
 use crate::now_ms;
 use crate::state::records::FunctionId;
 
@@ -111,7 +111,7 @@ impl Functions {
     async fn start_there(
         &self,
         live: &Live,
-        placed: &mut Placed,
+        placed: &mut CallPlacement,
         expected: u32,
     ) -> Result<(), ErrorReport> {
         let host = Arc::clone(&placed.host);

@@ -41,7 +41,7 @@ use crate::state::logs::Logs;
 use crate::state::records::{FunctionId, FunctionRecord, Records};
 use calls::Caller;
 use preparation::Live;
-pub(crate) use slot::Slot;
+pub(crate) use slot::CallSlot;
 use turns::InTurn;
 use wheels::SentWheels;
 
@@ -125,7 +125,7 @@ impl Functions {
     ) -> Result<Invocation, ErrorReport> {
         self.refuse_if_stopping()?;
         let live = self.find(id).await?;
-        Ok(self.caller().run(&live, accepted(&id.name), request.event, Slot::Wanted).await)
+        Ok(self.caller().run(&live, accepted(&id.name), request.event, CallSlot::Wanted).await)
     }
 
     /// Calls a function with many events concurrently, and waits for all answers. Missing instances
@@ -150,7 +150,7 @@ impl Functions {
                 let slot = slots.next();
                 async {
                     let (permit, slot) = slot.unzip();
-                    let slot = slot.unwrap_or(Slot::Wanted);
+                    let slot = slot.unwrap_or(CallSlot::Wanted);
                     let ended = self.caller().run(&live, accepted(&id.name), event, slot).await;
                     drop(permit);
                     ended
@@ -164,7 +164,7 @@ impl Functions {
 
     /// Acquires slots on this host: as many as there are permits now, with instances that are
     /// requested together.
-    async fn slots<'a>(&self, live: &'a Live, most: usize) -> Vec<(SemaphorePermit<'a>, Slot)> {
+    async fn slots<'a>(&self, live: &'a Live, most: usize) -> Vec<(SemaphorePermit<'a>, CallSlot)> {
         let now = most.min(live.permits.available_permits());
         let permits: Vec<_> = (0..now).map_while(|_| live.permits.try_acquire().ok()).collect();
         let node = &self.inner.node;
@@ -177,7 +177,7 @@ impl Functions {
         let leased = leased.into_iter().filter(has_room);
         let slot = |lease: snowmelt_node::Result<InstanceLease>| {
             let here = |lease| Acquired::Here(lease, self.placements().here());
-            Slot::Acquired(Box::new(lease.map(here).map_err(|error| error.report())))
+            CallSlot::Acquired(Box::new(lease.map(here).map_err(|error| error.report())))
         };
         permits.into_iter().zip(leased.map(slot)).collect()
     }

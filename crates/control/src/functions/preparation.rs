@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 
 use super::declarations::{Declared, declared};
 use super::options;
-use crate::cluster::placements::{Callee, Placements, Sent, Whose};
+use crate::cluster::placements::{Callee, FunctionTransfer, Placements, Whose};
 use crate::cluster::trees;
 use crate::state::analysis_cache::AnalysisCache;
 use crate::state::records::FunctionRecord;
@@ -78,7 +78,7 @@ impl Live {
     /// Returns the function in the form in which it is called.
     pub fn callee(&self) -> Callee<'_> {
         let Self { code, tree, needs, secrets, unit, limits, load, .. } = self;
-        let sent = Some(Sent { code, secrets: Some(secrets), tree: tree.as_deref() });
+        let sent = Some(FunctionTransfer { code, secrets: Some(secrets), tree: tree.as_deref() });
         Callee { whose: self.whose(), needs, unit, limits, load, sent }
     }
 

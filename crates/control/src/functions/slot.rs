@@ -5,7 +5,7 @@ use snowmelt_types::ErrorReport;
 use crate::cluster::placements::Acquired;
 
 /// The part of its needs that a call has before it runs.
-pub(crate) enum Slot {
+pub(crate) enum CallSlot {
     /// Nothing: the call waits for a permit of its function, and then for a host.
     Wanted,
     /// A permit, which the caller holds, and the host that was acquired for the call, or the error

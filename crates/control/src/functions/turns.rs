@@ -8,13 +8,13 @@ use tokio::sync::OwnedMutexGuard;
 
 use crate::state::records::FunctionId;
 
-type Lock = Arc<tokio::sync::Mutex<()>>;
+type FunctionLock = Arc<tokio::sync::Mutex<()>>;
 
 /// Functions that are being changed.
 #[derive(Debug, Default)]
 pub(crate) struct InTurn {
     // Held for a lookup only.
-    locks: Mutex<HashMap<FunctionId, Lock>>,
+    locks: Mutex<HashMap<FunctionId, FunctionLock>>,
 }
 
 impl InTurn {

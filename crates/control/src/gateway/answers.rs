@@ -20,7 +20,7 @@ use tokio_util::task::AbortOnDropHandle;
 /// How long a client that does not read may occupy the memory of an answer.
 const ROOM_AT_MOST: Duration = Duration::from_secs(30);
 
-pub(crate) type Answer = Result<Response, Problem>;
+pub(crate) type HandlerResult = Result<Response, Problem>;
 
 /// Returns the status of a call that failed. Towards its caller a function is a server of its own:
 /// it answers badly, not in time, or cannot be reached.
@@ -32,7 +32,7 @@ fn status_of_call(report: &ErrorReport) -> StatusCode {
 }
 
 /// Makes the response to a call that has ended: the call itself, or the error that it failed with.
-pub(crate) fn answered(mut invocation: Invocation) -> Answer {
+pub(crate) fn answered(mut invocation: Invocation) -> HandlerResult {
     let Some(error) = invocation.error.take() else {
         let room = take_room(&mut invocation).into_iter().collect();
         return Ok(hold(json(StatusCode::OK, &invocation)?, room));
@@ -59,18 +59,18 @@ pub(crate) fn hold(response: Response, rooms: Vec<Account>) -> Response {
             late.lock().unwrap_or_else(PoisonError::into_inner).clear();
         }
     }));
-    response.map(|body| Body::new(Held { body, _rooms: held, _clearing: clearing }))
+    response.map(|body| Body::new(GuardedBody { body, _rooms: held, _clearing: clearing }))
 }
 
 /// A body, and values that are dropped once the body is sent.
-struct Held {
+struct GuardedBody {
     body: Body,
     _rooms: Arc<Mutex<Vec<Account>>>,
     /// A task that ends with the body: one for each of many fast answers would take megabytes.
     _clearing: AbortOnDropHandle<()>,
 }
 
-impl hyper::body::Body for Held {
+impl hyper::body::Body for GuardedBody {
     type Data = Bytes;
     type Error = axum::Error;
 

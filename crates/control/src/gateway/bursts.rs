@@ -9,17 +9,17 @@ use snowmelt_api::{BurstCalls, BurstRequest};
 use snowmelt_rpc::body::{self, json};
 use snowmelt_types::JobId;
 
-use super::answers::Answer;
+use super::answers::HandlerResult;
 use super::function;
 use crate::access::identity::Identity;
-use crate::bursts::{Claim, Job};
-use crate::platform::Platform;
+use crate::bursts::{BurstClaim, BurstJob};
+use crate::platform::GatewayPlatform;
 
 pub(super) async fn start(
-    State(platform): State<Arc<Platform>>,
+    State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
     body::Body(body): body::Body,
-) -> Answer {
+) -> HandlerResult {
     let request: BurstRequest = body::parse(&body)?;
     identity.check(request.function.tenant.as_ref())?;
     let asynchronous = request.asynchronous;
@@ -27,49 +27,52 @@ pub(super) async fn start(
 }
 
 pub(super) async fn start_deployed(
-    State(platform): State<Arc<Platform>>,
+    State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
     Path(name): Path<String>,
     body::Body(body): body::Body,
-) -> Answer {
+) -> HandlerResult {
     let calls: BurstCalls = body::parse(&body)?;
     let record = platform.functions.record(&function(identity, name)?).await?;
     let asynchronous = calls.asynchronous;
     answered(platform.bursts.start_accepted(record, calls).await?, asynchronous).await
 }
 
-pub(super) async fn list(State(platform): State<Arc<Platform>>, identity: Identity) -> Answer {
+pub(super) async fn list(
+    State(platform): State<Arc<GatewayPlatform>>,
+    identity: Identity,
+) -> HandlerResult {
     json(StatusCode::OK, &platform.bursts.jobs.list(&identity.tenant))
 }
 
 pub(super) async fn status(
-    State(platform): State<Arc<Platform>>,
+    State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
     Path(job): Path<String>,
-) -> Answer {
+) -> HandlerResult {
     let job = platform.bursts.jobs.find(&identity.tenant, &JobId::from(job))?;
     json(StatusCode::OK, &job.status())
 }
 
 pub(super) async fn answer(
-    State(platform): State<Arc<Platform>>,
+    State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
     Path(job): Path<String>,
-) -> Answer {
+) -> HandlerResult {
     let job = platform.bursts.jobs.find(&identity.tenant, &JobId::from(job))?;
     waited(job.claim(), &job).await
 }
 
 pub(super) async fn remove(
-    State(platform): State<Arc<Platform>>,
+    State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
     Path(job): Path<String>,
-) -> Answer {
+) -> HandlerResult {
     platform.bursts.remove(&identity.tenant, &JobId::from(job)).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-async fn answered(job: Arc<Job>, asynchronous: bool) -> Answer {
+async fn answered(job: Arc<BurstJob>, asynchronous: bool) -> HandlerResult {
     if asynchronous {
         return json(StatusCode::ACCEPTED, &job.status());
     }
@@ -78,7 +81,7 @@ async fn answered(job: Arc<Job>, asynchronous: bool) -> Answer {
 
 /// Waits for the outcome of a burst. A client that disconnects drops this future, and with it its
 /// claim.
-async fn waited(_claim: Claim, job: &Job) -> Answer {
+async fn waited(_claim: BurstClaim, job: &BurstJob) -> HandlerResult {
     let answer = job.outcome().await?.read().await?;
     Ok(([(header::CONTENT_TYPE, "application/json")], answer).into_response())
 }

@@ -9,12 +9,12 @@ use axum::response::IntoResponse;
 use axum::routing::post;
 use snowmelt_rpc::body::{self, json};
 
-use super::answers::Answer;
+use super::answers::HandlerResult;
 use crate::access::identity::Identity;
-use crate::platform::Platform;
+use crate::platform::GatewayPlatform;
 
 /// Returns the routes of files of UDFs.
-pub(super) fn router(platform: Arc<Platform>) -> Router {
+pub(super) fn router(platform: Arc<GatewayPlatform>) -> Router {
     Router::new()
         .route("/v1/files", post(missing))
         .route("/v1/files/{digest}", post(keep))
@@ -22,20 +22,20 @@ pub(super) fn router(platform: Arc<Platform>) -> Router {
 }
 
 async fn missing(
-    State(platform): State<Arc<Platform>>,
+    State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
     body::Body(body): body::Body,
-) -> Answer {
+) -> HandlerResult {
     let asked = body::parse(&body)?;
     json(StatusCode::OK, &platform.udfs.missing_files(&identity.tenant, asked).await?)
 }
 
 async fn keep(
-    State(platform): State<Arc<Platform>>,
+    State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
     Path(digest): Path<String>,
     request: Request,
-) -> Answer {
+) -> HandlerResult {
     platform.udfs.keep_file(&identity.tenant, &digest, request.into_body()).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -11,17 +11,17 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
 
-use crate::platform::Platform;
+use crate::platform::GatewayPlatform;
 
 /// Returns the routes `/healthz` and `/readyz`.
-pub(super) fn router(platform: Arc<Platform>) -> Router {
+pub(super) fn router(platform: Arc<GatewayPlatform>) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
         .with_state(platform)
 }
 
-async fn readyz(State(platform): State<Arc<Platform>>) -> (StatusCode, &'static str) {
+async fn readyz(State(platform): State<Arc<GatewayPlatform>>) -> (StatusCode, &'static str) {
     let spawner = platform.node.spawner();
     let not_ready = if platform.shutdown.is_cancelled() {
         "the server is about to end\n"

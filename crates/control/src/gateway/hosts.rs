@@ -10,27 +10,27 @@ use axum::routing::{get, post};
 use snowmelt_rpc::body::json;
 use snowmelt_types::{Code, ErrorReport, HostName};
 
-use super::answers::Answer;
+use super::answers::HandlerResult;
 use crate::access::identity::Identity;
-use crate::platform::Platform;
+use crate::platform::GatewayPlatform;
 
 /// Returns the routes of hosts.
-pub(crate) fn router(platform: Arc<Platform>) -> Router {
+pub(crate) fn router(platform: Arc<GatewayPlatform>) -> Router {
     Router::new()
         .route("/v1/hosts", get(list))
         .route("/v1/hosts/{host}/drain", post(drain).delete(undrain))
         .with_state(platform)
 }
 
-async fn list(State(platform): State<Arc<Platform>>) -> Answer {
+async fn list(State(platform): State<Arc<GatewayPlatform>>) -> HandlerResult {
     json(StatusCode::OK, &platform.functions.placements().list())
 }
 
 async fn drain(
-    State(platform): State<Arc<Platform>>,
+    State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
     Path(name): Path<String>,
-) -> Answer {
+) -> HandlerResult {
     identity.check_operator("drain hosts")?;
     let name = parse(name)?;
     platform.hosts.find(&name)?;
@@ -39,10 +39,10 @@ async fn drain(
 
 /// Gives a host new work again. The host may be gone: it may come again.
 async fn undrain(
-    State(platform): State<Arc<Platform>>,
+    State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
     Path(name): Path<String>,
-) -> Answer {
+) -> HandlerResult {
     identity.check_operator("drain hosts")?;
     let name = parse(name)?;
     if !platform.hosts.is_drained(&name) {
@@ -51,7 +51,7 @@ async fn undrain(
     set(&platform, &name, false).await
 }
 
-async fn set(platform: &Platform, name: &HostName, drained: bool) -> Answer {
+async fn set(platform: &GatewayPlatform, name: &HostName, drained: bool) -> HandlerResult {
     platform.functions.records().set_drained(name, drained).await?;
     platform.hosts.set_drained(name, drained);
     Ok(StatusCode::NO_CONTENT.into_response())

@@ -15,7 +15,7 @@ use tokio::sync::mpsc::Receiver;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::answers::Answer;
+use super::answers::HandlerResult;
 use crate::access::identity::Identity;
 use crate::images::{Images, Incoming};
 
@@ -36,21 +36,25 @@ pub(crate) fn router(images: Images) -> Router {
         .with_state(images)
 }
 
-async fn list(State(images): State<Images>) -> Answer {
+async fn list(State(images): State<Images>) -> HandlerResult {
     let listed = blocking(move || images.list()).await?;
     json(StatusCode::OK, &listed)
 }
 
-async fn key(State(images): State<Images>) -> Answer {
+async fn key(State(images): State<Images>) -> HandlerResult {
     let key = blocking(move || images.key()).await?;
     json(StatusCode::OK, &PlatformKey { key })
 }
 
-async fn detail(State(images): State<Images>, body::Body(body): body::Body) -> Answer {
+async fn detail(State(images): State<Images>, body::Body(body): body::Body) -> HandlerResult {
     json(StatusCode::OK, &images.detail(body::parse(&body)?).await?)
 }
 
-async fn convert(State(images): State<Images>, identity: Identity, request: Request) -> Answer {
+async fn convert(
+    State(images): State<Images>,
+    identity: Identity,
+    request: Request,
+) -> HandlerResult {
     let mut incoming = Incoming::new(request.into_body());
     let request: ConversionRequest = incoming.head().await?;
     lines(images.convert(request, incoming, identity.member()))
@@ -60,7 +64,7 @@ async fn pull(
     State(images): State<Images>,
     identity: Identity,
     body::Body(body): body::Body,
-) -> Answer {
+) -> HandlerResult {
     lines(images.pull(body::parse(&body)?, identity.member()))
 }
 
@@ -68,7 +72,7 @@ async fn push(
     State(images): State<Images>,
     identity: Identity,
     body::Body(body): body::Body,
-) -> Answer {
+) -> HandlerResult {
     lines(images.push(body::parse(&body)?, identity.member()))
 }
 
@@ -76,7 +80,7 @@ async fn warm(
     State(images): State<Images>,
     identity: Identity,
     body::Body(body): body::Body,
-) -> Answer {
+) -> HandlerResult {
     lines(images.warm(body::parse(&body)?, identity.member()))
 }
 
@@ -84,7 +88,7 @@ async fn verify(
     State(images): State<Images>,
     identity: Identity,
     body::Body(body): body::Body,
-) -> Answer {
+) -> HandlerResult {
     lines(images.verify(body::parse(&body)?, identity.member()))
 }
 
@@ -92,7 +96,7 @@ async fn compare(
     State(images): State<Images>,
     identity: Identity,
     body::Body(body): body::Body,
-) -> Answer {
+) -> HandlerResult {
     lines(images.compare(body::parse(&body)?, identity.member()))
 }
 
@@ -100,7 +104,7 @@ async fn prune(
     State(images): State<Images>,
     identity: Identity,
     body::Body(body): body::Body,
-) -> Answer {
+) -> HandlerResult {
     identity.check_operator("remove data of images")?;
     let request: PruneRequest = body::parse(&body)?;
     let packages = images.deployed_packages().await?;
@@ -112,7 +116,7 @@ async fn remove(
     State(images): State<Images>,
     identity: Identity,
     Path(name): Path<String>,
-) -> Answer {
+) -> HandlerResult {
     identity.check_operator("remove images")?;
     blocking(move || images.remove(&name)).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
@@ -120,7 +124,7 @@ async fn remove(
 
 /// Answers with the events of work as lines of JSON. A client that disconnects drops the receiver,
 /// which ends the work.
-fn lines(events: Receiver<ImageEvent>) -> Answer {
+fn lines(events: Receiver<ImageEvent>) -> HandlerResult {
     let lines = ReceiverStream::new(events).map(|event| {
         let mut line = serde_json::to_vec(&event)?;
         line.push(b'\n');

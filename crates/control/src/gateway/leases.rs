@@ -7,20 +7,20 @@ use axum::extract::{Request, State};
 use axum::routing::get;
 use snowmelt_rpc::upgrade::Incoming;
 
-use super::answers::Answer;
+use super::answers::HandlerResult;
 use crate::access::identity::Identity;
-use crate::platform::Platform;
+use crate::platform::GatewayPlatform;
 
 /// Returns the route of leases.
-pub(super) fn router(platform: Arc<Platform>) -> Router {
+pub(super) fn router(platform: Arc<GatewayPlatform>) -> Router {
     Router::new().route("/v1/leases", get(lease)).with_state(platform)
 }
 
 async fn lease(
-    State(platform): State<Arc<Platform>>,
+    State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
     request: Request,
-) -> Answer {
+) -> HandlerResult {
     let (answer, incoming) = Incoming::of(request)?;
     platform.leases.relay(incoming, identity)?;
     Ok(answer)

@@ -31,18 +31,18 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::access::identity::{Identity, identify};
-use crate::platform::Platform;
+use crate::platform::GatewayPlatform;
 use crate::platform::prune::prune;
 use crate::reports::metrics;
 use crate::state::backups;
 use crate::state::records::FunctionId;
-use answers::{Answer, answered, hold, take_room};
+use answers::{HandlerResult, answered, hold, take_room};
 
 /// Frames of an answer that wait for a slow client before the query waits too.
 const BUFFERED_FRAMES: usize = 8;
 
 /// The routes of the table in [`snowmelt_api`].
-pub(crate) fn router(platform: Arc<Platform>) -> Router {
+pub(crate) fn router(platform: Arc<GatewayPlatform>) -> Router {
     let of_images = images::router(platform.images.clone());
     let of_udfs = udfs::router(Arc::clone(&platform));
     let of_files = files::router(Arc::clone(&platform));
@@ -86,15 +86,15 @@ pub(crate) fn router(platform: Arc<Platform>) -> Router {
         .layer(from_fn(identify))
 }
 
-async fn status(State(platform): State<Arc<Platform>>) -> Answer {
+async fn status(State(platform): State<Arc<GatewayPlatform>>) -> HandlerResult {
     json(StatusCode::OK, &platform.status().await)
 }
 
-async fn figures(State(platform): State<Arc<Platform>>) -> Answer {
+async fn figures(State(platform): State<Arc<GatewayPlatform>>) -> HandlerResult {
     json(StatusCode::OK, &platform.figures())
 }
 
-async fn metrics(State(platform): State<Arc<Platform>>) -> Answer {
+async fn metrics(State(platform): State<Arc<GatewayPlatform>>) -> HandlerResult {
     let headers = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
     let text = metrics::text(platform.figures(), platform.times(None));
     let text = text.map_err(|error| ErrorReport::new(Code::INTERNAL, error.to_string()))?;
@@ -103,18 +103,24 @@ async fn metrics(State(platform): State<Arc<Platform>>) -> Answer {
 
 /// Answers clients on other hosts with the metrics that they may see: the durations of their own
 /// tenant.
-async fn own_metrics(State(platform): State<Arc<Platform>>, identity: Identity) -> Answer {
+async fn own_metrics(
+    State(platform): State<Arc<GatewayPlatform>>,
+    identity: Identity,
+) -> HandlerResult {
     let headers = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
     let text = metrics::text_of_times(platform.times(Some(&identity.tenant)));
     let text = text.map_err(|error| ErrorReport::new(Code::INTERNAL, error.to_string()))?;
     Ok((headers, text).into_response())
 }
 
-async fn openapi() -> Answer {
+async fn openapi() -> HandlerResult {
     json(StatusCode::OK, &snowmelt_api::openapi::document(snowmelt_rpc::version()))
 }
 
-async fn shutdown(State(platform): State<Arc<Platform>>, body::Body(body): body::Body) -> Answer {
+async fn shutdown(
+    State(platform): State<Arc<GatewayPlatform>>,
+    body::Body(body): body::Body,
+) -> HandlerResult {
     let request: ShutdownRequest =
         if body.is_empty() { ShutdownRequest::default() } else { body::parse(&body)? };
     if let Some(grace_ms) = request.grace_ms {
@@ -124,7 +130,10 @@ async fn shutdown(State(platform): State<Arc<Platform>>, body::Body(body): body:
     Ok(StatusCode::ACCEPTED.into_response())
 }
 
-async fn back_up(State(platform): State<Arc<Platform>>, identity: Identity) -> Answer {
+async fn back_up(
+    State(platform): State<Arc<GatewayPlatform>>,
+    identity: Identity,
+) -> HandlerResult {
     identity.check_operator("copy the state")?;
     let store = platform.functions.records().file();
     let store = store.filter(|_| !platform.private).ok_or_else(|| {
@@ -134,10 +143,10 @@ async fn back_up(State(platform): State<Arc<Platform>>, identity: Identity) -> A
 }
 
 async fn prune_all(
-    State(platform): State<Arc<Platform>>,
+    State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
     body::Body(body): body::Body,
-) -> Answer {
+) -> HandlerResult {
     let request = body::parse(&body)?;
     json(StatusCode::OK, &prune(platform, identity, request).await?)
 }
@@ -145,10 +154,10 @@ async fn prune_all(
 /// Runs a query and streams its frames. A client that disconnects drops the receiver, which ends
 /// the query.
 async fn query(
-    State(platform): State<Arc<Platform>>,
+    State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
     body::Body(body): body::Body,
-) -> Answer {
+) -> HandlerResult {
     let request: QueryRequest = body::parse(&body)?;
     identity.check(request.tenant.as_ref())?;
     let tenant = identity.tenant;
@@ -166,10 +175,10 @@ struct TreesQuery {
 }
 
 async fn trees(
-    State(platform): State<Arc<Platform>>,
+    State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
     query: Result<Query<TreesQuery>, QueryRejection>,
-) -> Answer {
+) -> HandlerResult {
     let Query(TreesQuery { of }) = query.map_err(rejected)?;
     let trees = &platform.bursts.trees;
     let mut names = trees.names();
@@ -179,90 +188,96 @@ async fn trees(
     json(StatusCode::OK, &trees.list(&platform.hosts, &names).await)
 }
 
-async fn networks(State(platform): State<Arc<Platform>>, identity: Identity) -> Answer {
+async fn networks(
+    State(platform): State<Arc<GatewayPlatform>>,
+    identity: Identity,
+) -> HandlerResult {
     let mut networks = platform.bursts.networks.networks();
     networks.retain(|network| identity.sees(&network.tenant));
     json(StatusCode::OK, &networks)
 }
 
 async fn network(
-    State(platform): State<Arc<Platform>>,
+    State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
     Path(job): Path<String>,
-) -> Answer {
+) -> HandlerResult {
     let job = JobId::from(job);
     platform.bursts.networks.check(&job, |tenant| identity.sees(tenant))?;
     json(StatusCode::OK, &platform.bursts.networks.network(&job).await?)
 }
 
 async fn trace(
-    State(platform): State<Arc<Platform>>,
+    State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
     Path(job): Path<String>,
     body::Body(body): body::Body,
-) -> Answer {
+) -> HandlerResult {
     let job = JobId::from(job);
     let asked = body::parse(&body)?;
     platform.bursts.networks.check(&job, |tenant| identity.sees(tenant))?;
     json(StatusCode::OK, &platform.bursts.networks.trace(&job, asked).await?)
 }
 
-async fn functions(State(platform): State<Arc<Platform>>, identity: Identity) -> Answer {
+async fn functions(
+    State(platform): State<Arc<GatewayPlatform>>,
+    identity: Identity,
+) -> HandlerResult {
     json(StatusCode::OK, &platform.functions.list(&identity.tenant).await?)
 }
 
 async fn deploy(
-    State(platform): State<Arc<Platform>>,
+    State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
     body::Body(body): body::Body,
-) -> Answer {
+) -> HandlerResult {
     let spec: FunctionSpec = body::parse(&body)?;
     identity.check(spec.tenant.as_ref())?;
     json(StatusCode::CREATED, &platform.functions.deploy(identity.tenant, spec).await?)
 }
 
 async fn pack(
-    State(platform): State<Arc<Platform>>,
+    State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
     body::Body(body): body::Body,
-) -> Answer {
+) -> HandlerResult {
     let packed = platform.functions.pack(body::parse(&body)?, identity.member()).await?;
     json(StatusCode::CREATED, &packed)
 }
 
 async fn keep_wheel(
-    State(platform): State<Arc<Platform>>,
+    State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
     Path(file): Path<String>,
     body::Body(body): body::Body,
-) -> Answer {
+) -> HandlerResult {
     let kept = platform.functions.keep_wheel(&identity.tenant, file, body.to_vec()).await?;
     json(StatusCode::CREATED, &kept)
 }
 
 async fn show(
-    State(platform): State<Arc<Platform>>,
+    State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
     Path(name): Path<String>,
-) -> Answer {
+) -> HandlerResult {
     json(StatusCode::OK, &platform.functions.show(&function(identity, name)?).await?)
 }
 
 async fn remove(
-    State(platform): State<Arc<Platform>>,
+    State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
     Path(name): Path<String>,
-) -> Answer {
+) -> HandlerResult {
     platform.functions.remove(&function(identity, name)?).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 async fn invoke(
-    State(platform): State<Arc<Platform>>,
+    State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
     Path(name): Path<String>,
     body::Body(body): body::Body,
-) -> Answer {
+) -> HandlerResult {
     let id = function(identity, name)?;
     let request = body::parse::<InvokeRequest>(&body)?;
     if !request.asynchronous {
@@ -276,11 +291,11 @@ async fn invoke(
 }
 
 async fn invoke_all(
-    State(platform): State<Arc<Platform>>,
+    State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
     Path(name): Path<String>,
     body::Body(body): body::Body,
-) -> Answer {
+) -> HandlerResult {
     let id = function(identity, name)?;
     let request = body::parse::<BatchRequest>(&body)?;
     let mut invocations = platform.functions.invoke_all(&id, request).await?;
@@ -289,10 +304,10 @@ async fn invoke_all(
 }
 
 async fn invocation(
-    State(platform): State<Arc<Platform>>,
+    State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
     Path(id): Path<String>,
-) -> Answer {
+) -> HandlerResult {
     let id = InvocationId::from(id);
     json(StatusCode::OK, &platform.async_calls.invocation(&identity.tenant, &id).await?)
 }
@@ -304,11 +319,11 @@ struct LogsQuery {
 }
 
 async fn logs(
-    State(platform): State<Arc<Platform>>,
+    State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
     Path(name): Path<String>,
     query: Result<Query<LogsQuery>, QueryRejection>,
-) -> Answer {
+) -> HandlerResult {
     let Query(query) = query.map_err(rejected)?;
     let invocation = query.invocation.map(InvocationId::from);
     let entries =

@@ -23,10 +23,10 @@ use super::{
 };
 use crate::access::redaction::hide_paths;
 use crate::access::tokens::{Tokens, admit};
-use crate::platform::Platform;
+use crate::platform::GatewayPlatform;
 
 /// Returns the routes of the gateway that are for clients on other hosts.
-pub(crate) fn router(platform: Arc<Platform>, tokens: Arc<Tokens>) -> Router {
+pub(crate) fn router(platform: Arc<GatewayPlatform>, tokens: Arc<Tokens>) -> Router {
     let folders = platform.leases.folders().clone();
     let (of_udfs, of_files) =
         (udfs::router(Arc::clone(&platform)), files::router(Arc::clone(&platform)));

@@ -12,12 +12,12 @@ use serde::Deserialize;
 use snowmelt_rpc::body::{self, json};
 use snowmelt_types::{Code, ErrorReport};
 
-use super::answers::Answer;
+use super::answers::HandlerResult;
 use crate::access::identity::Identity;
-use crate::platform::Platform;
+use crate::platform::GatewayPlatform;
 
 /// Returns the routes of registered UDFs.
-pub(super) fn router(platform: Arc<Platform>) -> Router {
+pub(super) fn router(platform: Arc<GatewayPlatform>) -> Router {
     Router::new()
         .route("/v1/udfs", get(list).post(register))
         .route("/v1/udfs/{name}", get(show).delete(remove))
@@ -25,32 +25,32 @@ pub(super) fn router(platform: Arc<Platform>) -> Router {
         .with_state(platform)
 }
 
-async fn list(State(platform): State<Arc<Platform>>, identity: Identity) -> Answer {
+async fn list(State(platform): State<Arc<GatewayPlatform>>, identity: Identity) -> HandlerResult {
     json(StatusCode::OK, &platform.udfs.list(&identity.tenant).await?)
 }
 
 async fn register(
-    State(platform): State<Arc<Platform>>,
+    State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
     body::Body(body): body::Body,
-) -> Answer {
+) -> HandlerResult {
     let registered = platform.udfs.register(&identity.tenant, body::parse(&body)?).await?;
     json(StatusCode::CREATED, &registered)
 }
 
 async fn show(
-    State(platform): State<Arc<Platform>>,
+    State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
     Path(name): Path<String>,
-) -> Answer {
+) -> HandlerResult {
     json(StatusCode::OK, &platform.udfs.show(&identity.tenant, &name).await?)
 }
 
 async fn remove(
-    State(platform): State<Arc<Platform>>,
+    State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
     Path(name): Path<String>,
-) -> Answer {
+) -> HandlerResult {
     platform.udfs.remove(&identity.tenant, &name).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
@@ -61,11 +61,11 @@ struct LogQuery {
 }
 
 async fn log(
-    State(platform): State<Arc<Platform>>,
+    State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
     Path(name): Path<String>,
     query: Result<Query<LogQuery>, QueryRejection>,
-) -> Answer {
+) -> HandlerResult {
     let Query(query) =
         query.map_err(|rejected| ErrorReport::new(Code::OPTION, rejected.body_text()))?;
     json(StatusCode::OK, &platform.udfs.log(&identity.tenant, &name, query.tail).await?)

@@ -29,8 +29,8 @@ const RESERVED_BYTES: u64 = 1 << 30;
 /// How often the free disk space is looked at while other users write.
 const DISK_CHECKED_EVERY: Duration = Duration::from_secs(1);
 
-/// Work that runs.
-pub(super) struct Job {
+/// Work on an image that runs.
+pub(super) struct ImageJob {
     pub events: Sender<ImageEvent>,
     pub runtime: Handle,
     /// Cancelled when the server ends.
@@ -52,7 +52,7 @@ impl Images {
     pub(super) fn begin(
         &self,
         user: Option<u32>,
-        work: impl FnOnce(&Arc<Job>) -> Result<ImageEvent, ErrorReport> + Send + 'static,
+        work: impl FnOnce(&Arc<ImageJob>) -> Result<ImageEvent, ErrorReport> + Send + 'static,
     ) -> Receiver<ImageEvent> {
         let (events, received) = channel();
         self.begin_with(events, user, work);
@@ -64,7 +64,7 @@ impl Images {
         &self,
         events: Sender<ImageEvent>,
         user: Option<u32>,
-        work: impl FnOnce(&Arc<Job>) -> Result<ImageEvent, ErrorReport> + Send + 'static,
+        work: impl FnOnce(&Arc<ImageJob>) -> Result<ImageEvent, ErrorReport> + Send + 'static,
     ) {
         let images = self.clone();
         tokio::spawn(async move {
@@ -77,7 +77,7 @@ impl Images {
                 running = images.permit(&events) => running,
             };
             let Some(running) = running else { return };
-            let job = Job {
+            let job = ImageJob {
                 events,
                 runtime: Handle::current(),
                 over: images.over,
@@ -109,7 +109,7 @@ impl Images {
     }
 }
 
-impl Job {
+impl ImageJob {
     /// Waits for asynchronous work, unless the client goes away.
     pub fn wait<T, E: Report>(
         &self,
@@ -187,19 +187,19 @@ fn server_ends() -> ErrorReport {
 }
 
 /// An origin whose layers report progress and can be cancelled.
-pub(super) struct Watched {
+pub(super) struct JobOrigin {
     inner: Box<dyn Origin + Send + Sync>,
-    job: Arc<Job>,
+    job: Arc<ImageJob>,
     bytes: AtomicU64,
 }
 
-impl Watched {
-    pub fn new(inner: Box<dyn Origin + Send + Sync>, job: &Arc<Job>) -> Self {
+impl JobOrigin {
+    pub fn new(inner: Box<dyn Origin + Send + Sync>, job: &Arc<ImageJob>) -> Self {
         Self { inner, job: Arc::clone(job), bytes: AtomicU64::new(0) }
     }
 }
 
-impl Origin for Watched {
+impl Origin for JobOrigin {
     fn describe(&self) -> snowmelt_image::Result<Described> {
         self.inner.describe()
     }
@@ -214,7 +214,7 @@ impl Origin for Watched {
 struct WatchedLayer<'a> {
     inner: Box<dyn Read + 'a>,
     name: String,
-    origin: &'a Watched,
+    origin: &'a JobOrigin,
 }
 
 impl Read for WatchedLayer<'_> {

@@ -14,7 +14,7 @@ use snowmelt_node::{Found, ImageOrigin, ImageStores};
 use snowmelt_types::ErrorReport;
 use tokio::sync::mpsc::Receiver;
 
-use super::job::Job;
+use super::job::ImageJob;
 use super::{Images, access, short_name};
 
 /// Number of concurrent requests.
@@ -53,7 +53,7 @@ async fn prefetch(
     found: &Found,
     access: &Access,
     stores: &ImageStores,
-    job: &Job,
+    job: &ImageJob,
 ) -> Result<Counts> {
     let cache = Arc::new(stores.shared_cache()?);
     let blocks = Arc::new(Blocks::new(found.origin.source(access)?, Some(cache)));
@@ -93,7 +93,7 @@ async fn start_profile(
     }
 }
 
-async fn fetch_all(readers: &[Arc<BlobReader>], job: &Job) -> Result<()> {
+async fn fetch_all(readers: &[Arc<BlobReader>], job: &ImageJob) -> Result<()> {
     let count = |reader: &BlobReader| reader.summary().block_size.count(reader.raw_size());
     let all: u64 = readers.iter().map(|reader| count(reader)).sum();
     let mut done = 0;

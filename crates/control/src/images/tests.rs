@@ -21,7 +21,7 @@ use tokio::sync::{Notify, mpsc};
 
 use super::*;
 use crate::access::identity::identify;
-use crate::client::{Client, LocalImage};
+use crate::client::{ApiClient, LocalImage};
 use crate::gateway;
 use crate::server::image_server::ImageServer;
 
@@ -44,7 +44,7 @@ fn request(name: &str, image: ClientImage) -> ConversionRequest {
 }
 
 async fn convert(
-    client: &Client,
+    client: &ApiClient,
     name: &str,
     origin: impl Origin + Send + Sync + 'static,
 ) -> Result<ConvertedImage, ErrorReport> {
@@ -130,13 +130,13 @@ async fn an_image_that_is_sent_is_the_one_that_is_read_directly() {
 }
 
 /// An image with a configuration, whose layers are counted when they are read.
-struct Counted {
+struct CountingImage {
     layer: Vec<u8>,
     config: Vec<u8>,
     read: Arc<AtomicU64>,
 }
 
-impl Counted {
+impl CountingImage {
     fn new(expected: &OciDigest, layer: Vec<u8>) -> (Self, Arc<AtomicU64>) {
         let config = Config::plain(vec![expected.clone()]).encode().unwrap();
         let read = Arc::new(AtomicU64::new(0));
@@ -144,7 +144,7 @@ impl Counted {
     }
 }
 
-impl Origin for Counted {
+impl Origin for CountingImage {
     fn describe(&self) -> snowmelt_image::Result<Described> {
         Ok(Described { config: Some(self.config.clone()), layers: 1, original: None })
     }
@@ -167,10 +167,10 @@ async fn a_layer_that_is_known_is_not_sent_again() {
     let (_state, images) = served();
     let layer = archive();
     let digest = OciDigest::of(&layer);
-    let (first, read) = Counted::new(&digest, layer.clone());
+    let (first, read) = CountingImage::new(&digest, layer.clone());
     assert_eq!(convert(images.client(), "a", first).await.unwrap().reused, 0);
     assert_eq!(read.load(Ordering::Relaxed), 1);
-    let (second, read) = Counted::new(&digest, layer);
+    let (second, read) = CountingImage::new(&digest, layer);
     assert_eq!(convert(images.client(), "b", second).await.unwrap().reused, 1);
     assert_eq!(read.load(Ordering::Relaxed), 0);
     images.end().await;
@@ -181,10 +181,10 @@ async fn a_refusal_arrives_while_the_client_still_sends() {
     let (state, images) = served();
     // Its first bytes show that it is not an archive, and more than any buffer holds.
     let layer = vec![b'x'; 64 << 20];
-    let (wrong, _) = Counted::new(&OciDigest::of(&layer), layer);
+    let (wrong, _) = CountingImage::new(&OciDigest::of(&layer), layer);
     let refused = convert(images.client(), "a", wrong).await.unwrap_err();
     assert_eq!(refused.known_code(), Code::IMAGE_REFUSED, "{refused:?}");
-    let (other, _) = Counted::new(&OciDigest::of(b"other"), archive());
+    let (other, _) = CountingImage::new(&OciDigest::of(b"other"), archive());
     let damaged = convert(images.client(), "a", other).await.unwrap_err();
     assert_eq!(damaged.known_code(), Code::IMAGE_DAMAGED, "{damaged:?}");
     assert!(images.client().images().await.unwrap().is_empty());
@@ -346,7 +346,7 @@ async fn members_convert_images_and_remove_none() {
     let router = gateway::images::router(images).layer(from_fn(identify));
     let listener = OfMember(tokio::sync::Mutex::new(theirs));
     tokio::spawn(serve(listener, router, LOCAL, Ending::default()));
-    let client = Client::in_process(ours);
+    let client = ApiClient::in_process(ours);
     let (_one, one) = folder("one");
     convert(&client, "one:v1", one).await.unwrap();
     let (_two, two) = folder("two");

@@ -13,8 +13,8 @@ use snowmelt_image::{Converted, Options, convert, exchange};
 use snowmelt_types::ErrorReport;
 use tokio::sync::mpsc::Receiver;
 
-use super::job::{Job, Watched, channel};
-use super::upload::{Incoming, Pieces, Sent, receive};
+use super::job::{ImageJob, JobOrigin, channel};
+use super::upload::{ImageUpload, Incoming, Pieces, receive};
 use super::{Images, access, check_name, reference, reported, sizes};
 
 impl Images {
@@ -36,7 +36,7 @@ impl Images {
         &self,
         request: ConversionRequest,
         pieces: Pieces,
-        job: &Arc<Job>,
+        job: &Arc<ImageJob>,
         user: Option<u32>,
     ) -> Result<ImageEvent, ErrorReport> {
         let name = reference(&request.name)?;
@@ -46,7 +46,7 @@ impl Images {
         let layout = self.layout()?;
         let origin: Box<dyn Origin + Send + Sync> = match request.source {
             ImageSource::Client(image) => {
-                Box::new(Sent::new(image, pieces, job).map_err(reported)?)
+                Box::new(ImageUpload::new(image, pieces, job).map_err(reported)?)
             }
             ImageSource::Registry(from) => {
                 let access = access(request.access)?;
@@ -55,7 +55,8 @@ impl Images {
             }
         };
         let options = Options { block_size, limits: limits(user) };
-        let converted = convert(&Watched::new(origin, job), &layout, options).map_err(reported)?;
+        let converted =
+            convert(&JobOrigin::new(origin, job), &layout, options).map_err(reported)?;
         layout.tag_for(&name.to_string(), &converted.manifest, user).map_err(reported)?;
         Ok(ImageEvent::Converted(summary(&converted)))
     }
@@ -63,7 +64,7 @@ impl Images {
     /// Fetches an image from a registry.
     pub fn pull(&self, request: PullRequest, user: Option<u32>) -> Receiver<ImageEvent> {
         let images = self.clone();
-        let pull = move |job: &Arc<Job>| {
+        let pull = move |job: &Arc<ImageJob>| {
             let from = reference(&request.from)?;
             let name = reference(&request.name)?;
             check_name(&name, user)?;
@@ -80,7 +81,7 @@ impl Images {
     /// Sends a local image, with its start profile, to a registry.
     pub fn push(&self, request: PushRequest, user: Option<u32>) -> Receiver<ImageEvent> {
         let images = self.clone();
-        let push = move |job: &Arc<Job>| {
+        let push = move |job: &Arc<ImageJob>| {
             let name = reference(&request.name)?;
             let to = reference(&request.to)?;
             let layout = images.layout()?;

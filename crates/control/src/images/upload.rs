@@ -20,7 +20,7 @@ use snowmelt_rpc::body;
 use snowmelt_types::{Code, ErrorReport};
 use tokio::sync::mpsc;
 
-use super::job::Job;
+use super::job::ImageJob;
 
 /// The most bytes of the first part of a body: a configuration has at most 4 MiB.
 const MAX_HEAD_BYTES: usize = 16 << 20;
@@ -97,16 +97,16 @@ pub(super) fn receive(incoming: Incoming, open: mpsc::Sender<ImageEvent>) -> Pie
 }
 
 /// An image whose layers the client sends.
-pub(super) struct Sent {
+pub(super) struct ImageUpload {
     image: Described,
-    job: Arc<Job>,
+    job: Arc<ImageJob>,
     pieces: Mutex<Pieces>,
     /// Whether the last layer that was requested has arrived in full.
     has_ended: AtomicBool,
 }
 
-impl Sent {
-    pub fn new(image: ClientImage, pieces: Pieces, job: &Arc<Job>) -> Result<Self> {
+impl ImageUpload {
+    pub fn new(image: ClientImage, pieces: Pieces, job: &Arc<ImageJob>) -> Result<Self> {
         let original = image.original.map(|original| {
             let digest = original.digest.parse()?;
             Ok::<_, Error>(Descriptor::new(&original.media_type, digest, original.size))
@@ -134,7 +134,7 @@ impl Sent {
     }
 }
 
-impl Origin for Sent {
+impl Origin for ImageUpload {
     fn describe(&self) -> Result<Described> {
         Ok(self.image.clone())
     }
@@ -150,16 +150,16 @@ impl Origin for Sent {
         self.has_ended.store(false, Ordering::Relaxed);
         // If the client has gone, reading the layer fails.
         let _ = self.job.events.blocking_send(ImageEvent::Layer(index));
-        Ok(Box::new(Layer { image: self, piece: Bytes::new() }))
+        Ok(Box::new(UploadReader { image: self, piece: Bytes::new() }))
     }
 }
 
-struct Layer<'a> {
-    image: &'a Sent,
+struct UploadReader<'a> {
+    image: &'a ImageUpload,
     piece: Bytes,
 }
 
-impl Read for Layer<'_> {
+impl Read for UploadReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.piece.is_empty() && !self.image.has_ended.load(Ordering::Relaxed) {
             self.piece = self.image.next_piece()?;

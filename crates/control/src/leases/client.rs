@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 
 use super::lease::Out;
-use super::watch::Watched;
+use super::watch::LeaseConnection;
 use crate::access::identity::Identity;
 use crate::reports::beginning;
 
@@ -23,11 +23,11 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) type Keep<'a> = &'a (dyn Fn(&str) + Sync);
 
 /// A connection that carries one lease.
-pub(super) trait Client: Send {
+pub(super) trait LeaseClient: Send {
     /// The stream on which the frames of the lease travel.
     type Stream: AsyncRead + AsyncWrite + Send + Unpin;
 
-    fn stream(&mut self) -> &mut Watched<Self::Stream>;
+    fn stream(&mut self) -> &mut LeaseConnection<Self::Stream>;
 
     /// How long the client may take to send its request.
     fn asks_within(&self) -> Duration;
@@ -51,7 +51,7 @@ pub(super) trait Client: Send {
     ) -> impl Future<Output = Result<(), ErrorReport>> + Send;
 }
 
-impl Client for Watched<UnixStream> {
+impl LeaseClient for LeaseConnection<UnixStream> {
     type Stream = UnixStream;
 
     fn stream(&mut self) -> &mut Self {

@@ -13,7 +13,7 @@ use snowmelt_node::InstanceLease;
 use snowmelt_tasks::remote::leases::FarInstance;
 use snowmelt_types::{Code, ErrorReport, Report};
 
-use crate::cluster::placements::{Callee, Placed, Placements};
+use crate::cluster::placements::{CallPlacement, Callee, Placements};
 
 /// Longer than any lease: it is over when its client or its instance ends.
 const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
@@ -23,15 +23,15 @@ const END_NOTICE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// An instance that is leased, and the server's own end of its connection.
 pub(super) struct Out<'a> {
-    pub held: Held<'a>,
+    pub held: LeasedInstance<'a>,
     pub connection: BlockingStream,
     pub leased: Leased,
 }
 
 /// A leased instance.
-pub(super) struct Held<'a> {
-    pub at: At,
-    pub placed: Placed,
+pub(super) struct LeasedInstance<'a> {
+    pub at: LeasePlace,
+    pub placed: CallPlacement,
     pub placements: &'a Placements,
     pub callee: Callee<'a>,
     /// The instance's last output, if that was read to tell why the instance has ended.
@@ -39,31 +39,31 @@ pub(super) struct Held<'a> {
 }
 
 /// The place of a leased instance.
-pub(super) enum At {
+pub(super) enum LeasePlace {
     Here(InstanceLease),
     There(FarInstance),
 }
 
-impl Held<'_> {
+impl LeasedInstance<'_> {
     /// Waits for the end of the instance, and returns the reason.
     pub async fn ended(&self) -> ErrorReport {
         match &self.at {
-            At::Here(lease) => match lease.ended(self.name(), FOR_EVER).await {
+            LeasePlace::Here(lease) => match lease.ended(self.name(), FOR_EVER).await {
                 Some(ended) => self.told(ended.report(), ended.last_output()),
                 None => pending().await,
             },
-            At::There(far) => self.far_end(far, FOR_EVER).await,
+            LeasePlace::There(far) => self.far_end(far, FOR_EVER).await,
         }
     }
 
     /// Returns the reason why the instance's connection has ended.
     pub async fn why_ended(&self) -> ErrorReport {
         match &self.at {
-            At::Here(lease) => {
+            LeasePlace::Here(lease) => {
                 let (report, output) = lease.why_ended(self.name()).await;
                 self.told(report, output)
             }
-            At::There(far) => self.far_end(far, END_NOTICE_TIMEOUT).await,
+            LeasePlace::There(far) => self.far_end(far, END_NOTICE_TIMEOUT).await,
         }
     }
 
@@ -71,7 +71,7 @@ impl Held<'_> {
     pub async fn close(self, is_returned: bool) -> String {
         let Self { at, mut placed, placements, callee, output } = self;
         match at {
-            At::Here(lease) => {
+            LeasePlace::Here(lease) => {
                 let text = output.into_inner().unwrap_or_default() + &lease.take_log().text;
                 match is_returned {
                     true => lease.give_back(),
@@ -82,7 +82,7 @@ impl Held<'_> {
                 }
                 text
             }
-            At::There(far) => {
+            LeasePlace::There(far) => {
                 let end = far.close(is_returned).await.unwrap_or_default();
                 match end.instances {
                     Some(count) => placed.has_instances(count),

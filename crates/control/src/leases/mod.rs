@@ -43,12 +43,12 @@ use crate::functions::Functions;
 use crate::reports::{DROPPED, Durations, SUCCEEDED};
 use crate::state::records::FunctionId;
 use crate::udfs::UdfRegistry;
-use client::{Client, Keep, broken};
-use lease::{At, Held, Out};
-use relay::Relayed;
+use client::{Keep, LeaseClient, broken};
+use lease::{LeasePlace, LeasedInstance, Out};
+use relay::RelayConnection;
 use shares::Shares;
 use udf::LeasedUdf;
-use watch::Watched;
+use watch::LeaseConnection;
 
 /// The most bytes of a request, which may have the code of a UDF.
 const MAX_REQUEST: u32 = 64 << 20;
@@ -135,7 +135,7 @@ impl Leases {
                 accepted = listener.accept(), if !is_full => match accepted {
                     Ok((stream, _)) => {
                         let leases = Arc::clone(&self);
-                        let client = Watched::new(stream);
+                        let client = LeaseConnection::new(stream);
                         connections.spawn(async move { leases.connection(client).await });
                     }
                     Err(error) => {
@@ -178,8 +178,8 @@ impl Leases {
             let served = async {
                 // The client may have ended meanwhile.
                 if let Ok(stream) = incoming.stream().await {
-                    let stream = Watched::new(stream);
-                    leases.connection(Relayed { stream, identity }).await;
+                    let stream = LeaseConnection::new(stream);
+                    leases.connection(RelayConnection { stream, identity }).await;
                 }
             };
             tokio::select! {
@@ -192,7 +192,7 @@ impl Leases {
     }
 
     /// Serves the lease of a connection, from its request to its return.
-    async fn connection(&self, mut client: impl Client) {
+    async fn connection(&self, mut client: impl LeaseClient) {
         let within = client.asks_within();
         let served = async {
             let asked = tokio::time::timeout(within, asked(&mut client)).await;
@@ -209,7 +209,11 @@ impl Leases {
         }
     }
 
-    async fn lease(&self, client: &mut impl Client, request: LeaseRequest) -> Result<(), Over> {
+    async fn lease(
+        &self,
+        client: &mut impl LeaseClient,
+        request: LeaseRequest,
+    ) -> Result<(), Over> {
         let LeaseRequest { tenant, runs, here } = request;
         let Identity { tenant, .. } = client.identity(tenant)?;
         let name = match &runs {
@@ -229,7 +233,7 @@ impl Leases {
 
     async fn run(
         &self,
-        client: &mut impl Client,
+        client: &mut impl LeaseClient,
         tenant: &Tenant,
         runs: LeaseOf,
         here: bool,
@@ -258,7 +262,7 @@ impl Leases {
 
     async fn udf(
         &self,
-        client: &mut impl Client,
+        client: &mut impl LeaseClient,
         (tenant, here): (&Tenant, bool),
         source: snowmelt_api::UdfSource,
         name: &str,
@@ -286,7 +290,7 @@ impl Leases {
     /// Places a lease, hands its instance over, and waits for its end.
     async fn follow(
         &self,
-        client: &mut impl Client,
+        client: &mut impl LeaseClient,
         callee: Callee<'_>,
         here: bool,
         keep: Keep<'_>,
@@ -307,7 +311,7 @@ impl Leases {
 
 /// Waits for something on behalf of a client, as long as the client is there.
 async fn waiting<T>(
-    client: &mut impl Client,
+    client: &mut impl LeaseClient,
     what: impl Future<Output = Result<T, ErrorReport>>,
 ) -> Result<T, Over> {
     tokio::select! {
@@ -321,7 +325,8 @@ async fn waiting<T>(
 /// Opens an instance with a connection on which the function is loaded.
 async fn open<'a>(placements: &'a Placements, callee: Callee<'a>) -> Result<Out<'a>, ErrorReport> {
     let timeout_ms = u64::try_from(callee.whose.limit.as_millis()).unwrap_or(u64::MAX);
-    let held = |at, placed| Held { at, placed, placements, callee, output: OnceLock::new() };
+    let held =
+        |at, placed| LeasedInstance { at, placed, placements, callee, output: OnceLock::new() };
     let mut acquired = placements.acquire(callee).await?;
     let mut failures = 0;
     loop {
@@ -334,7 +339,7 @@ async fn open<'a>(placements: &'a Placements, callee: Callee<'a>) -> Result<Out<
                 let start = lease.start;
                 let cold = lease.cold;
                 let leased = Leased { start, cold, timeout_ms, host: None };
-                return Ok(Out { held: held(At::Here(lease), placed), connection, leased });
+                return Ok(Out { held: held(LeasePlace::Here(lease), placed), connection, leased });
             }
             Acquired::There(placed) => placed,
         };
@@ -343,7 +348,7 @@ async fn open<'a>(placements: &'a Placements, callee: Callee<'a>) -> Result<Out<
             Ran::Done((far, connection, InstanceLeased { start, cold })) => {
                 let host = Some(placed.host.name.clone());
                 let leased = Leased { start, cold, timeout_ms, host };
-                return Ok(Out { held: held(At::There(far), placed), connection, leased });
+                return Ok(Out { held: held(LeasePlace::There(far), placed), connection, leased });
             }
             Ran::Not { error, failed } => {
                 let why = (error, failed);
@@ -354,7 +359,7 @@ async fn open<'a>(placements: &'a Placements, callee: Callee<'a>) -> Result<Out<
 }
 
 /// Reads the request of a connection; `None` if the connection ended without one.
-async fn asked(client: &mut impl Client) -> Result<Option<LeaseRequest>, ErrorReport> {
+async fn asked(client: &mut impl LeaseClient) -> Result<Option<LeaseRequest>, ErrorReport> {
     let frame =
         read_frame_within(client.stream(), MAX_REQUEST).await.map_err(|error| error.report())?;
     let Some(frame) = frame else { return Ok(None) };

@@ -1,5 +1,5 @@
 //! A lease over one connection, for clients that no descriptor can reach: what the client and its
-//! instance send each other is in frames (`Relayed`) between those of the lease.
+//! instance send each other is in frames (`RelayConnection`) between those of the lease.
 //!
 //! Invariant: the end of the connection is the end of the instance.
 
@@ -10,24 +10,24 @@ use snowmelt_types::{ErrorReport, Report, Tenant};
 use snowmelt_wire::{Frame, Kind};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::client::{Client, Keep, broken, end};
+use super::client::{Keep, LeaseClient, broken, end};
 use super::lease::Out;
-use super::watch::Watched;
+use super::watch::LeaseConnection;
 use crate::access::identity::Identity;
 
 /// How long a client may take to send its request, with its code, over a slow line.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A connection that left HTTP, and the identity of the request that it began with.
-pub(super) struct Relayed<S> {
-    pub stream: Watched<S>,
+pub(super) struct RelayConnection<S> {
+    pub stream: LeaseConnection<S>,
     pub identity: Identity,
 }
 
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Client for Relayed<S> {
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> LeaseClient for RelayConnection<S> {
     type Stream = S;
 
-    fn stream(&mut self) -> &mut Watched<S> {
+    fn stream(&mut self) -> &mut LeaseConnection<S> {
         &mut self.stream
     }
 

@@ -16,7 +16,7 @@ pub(crate) struct Shares {
 
 /// An amount that a tenant has taken, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Share {
+pub(crate) struct TenantShare {
     of: Shares,
     tenant: Tenant,
     amount: u64,
@@ -29,13 +29,13 @@ impl Shares {
     }
 
     /// Takes an amount; `None` if the tenant would then have more than it may.
-    pub fn take(&self, tenant: &Tenant, amount: u64) -> Option<Share> {
+    pub fn take(&self, tenant: &Tenant, amount: u64) -> Option<TenantShare> {
         let mut all = self.lock();
         let taken = all.entry(tenant.clone()).or_insert(0);
         let sum = taken.saturating_add(amount);
         if sum <= self.most {
             *taken = sum;
-            return Some(Share { of: self.clone(), tenant: tenant.clone(), amount });
+            return Some(TenantShare { of: self.clone(), tenant: tenant.clone(), amount });
         }
         if *taken == 0 {
             all.remove(tenant);
@@ -48,7 +48,7 @@ impl Shares {
     }
 }
 
-impl Drop for Share {
+impl Drop for TenantShare {
     fn drop(&mut self) {
         let mut all = self.of.lock();
         if let Some(taken) = all.get_mut(&self.tenant) {

@@ -27,7 +27,7 @@ fn client(leases: &Arc<Leases>) -> FrameStream {
     let (near, far) = BlockingStream::pair().unwrap();
     far.set_nonblocking(true).unwrap();
     let leases = Arc::clone(leases);
-    let far = Watched::new(UnixStream::from_std(far).unwrap());
+    let far = LeaseConnection::new(UnixStream::from_std(far).unwrap());
     tokio::spawn(async move { leases.connection(far).await });
     FrameStream::new(near)
 }
@@ -181,9 +181,9 @@ fn a_client_is_told_why_its_instance_on_another_host_has_ended() {
 fn client_of_api(leases: &Arc<Leases>) -> (DuplexStream, JoinHandle<()>) {
     let (client, stream) = tokio::io::duplex(1 << 16);
     let leases = Arc::clone(leases);
-    let stream = Watched::new(stream);
+    let stream = LeaseConnection::new(stream);
     let identity = Identity::new(Peer::User(0), None).unwrap();
-    let serving = async move { leases.connection(Relayed { stream, identity }).await };
+    let serving = async move { leases.connection(RelayConnection { stream, identity }).await };
     (client, tokio::spawn(serving))
 }
 

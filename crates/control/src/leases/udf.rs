@@ -10,7 +10,7 @@ use snowmelt_tasks::agent::api::{BatchForm, FunctionCode, ProgramPart};
 use snowmelt_types::Tenant;
 use snowmelt_wire::SourceCode;
 
-use crate::cluster::placements::{Callee, Placements, Sent, Whose};
+use crate::cluster::placements::{Callee, FunctionTransfer, Placements, Whose};
 use crate::functions::preparation::{has_own_wheels, needs_of};
 
 /// A UDF that is leased.
@@ -36,7 +36,7 @@ impl<'b> LeasedUdf<'b> {
     pub fn callee(&self) -> Callee<'_> {
         let UdfBinding { name, unit, limits, load, timeout, source } = self.binding;
         let source = source.as_deref();
-        let sent = self.code.as_ref().map(|code| Sent {
+        let sent = self.code.as_ref().map(|code| FunctionTransfer {
             code,
             secrets: source.map(|source| &source.secrets),
             tree: source.and_then(|source| source.image.as_ref()).map(|image| image.tree.as_str()),

@@ -16,12 +16,12 @@ const MAX_KEPT: usize = 16 << 10;
 
 /// A connection, with the bytes that were read from it too early.
 #[derive(Debug)]
-pub(super) struct Watched<S> {
+pub(super) struct LeaseConnection<S> {
     stream: S,
     kept: Vec<u8>,
 }
 
-impl<S: AsyncRead + Unpin> Watched<S> {
+impl<S: AsyncRead + Unpin> LeaseConnection<S> {
     pub fn new(stream: S) -> Self {
         Self { stream, kept: Vec::new() }
     }
@@ -45,7 +45,7 @@ impl<S: AsyncRead + Unpin> Watched<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for LeaseConnection<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -62,7 +62,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for LeaseConnection<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -90,7 +90,7 @@ mod tests {
     #[tokio::test]
     async fn the_end_of_a_client_is_noticed_and_what_it_has_sent_is_read() {
         let (mut client, stream) = duplex(1 << 20);
-        let mut watched = Watched::new(stream);
+        let mut watched = LeaseConnection::new(stream);
         let mut sent = Vec::new();
         for part in [&[1; 10][..], &[2; 1000]] {
             assert!(watched.closed().now_or_never().is_none());
@@ -115,7 +115,7 @@ mod tests {
     #[tokio::test]
     async fn no_more_than_a_bound_is_kept() {
         let (mut client, stream) = duplex(1 << 20);
-        let mut watched = Watched::new(stream);
+        let mut watched = LeaseConnection::new(stream);
         client.write_all(&vec![7; 3 * MAX_KEPT]).await.unwrap();
         drop(client);
         assert!(watched.closed().now_or_never().is_some(), "it is not waited for");

@@ -37,7 +37,7 @@ use prunings::Prunings;
 
 /// The parts of a platform that the gateway serves.
 #[derive(Debug)]
-pub(crate) struct Platform {
+pub(crate) struct GatewayPlatform {
     pub node: Node,
     pub queries: Queries,
     pub functions: Functions,
@@ -79,7 +79,7 @@ impl Grace {
     }
 }
 
-impl Platform {
+impl GatewayPlatform {
     /// Returns the counters of the platform.
     pub fn figures(&self) -> Figures {
         Figures {

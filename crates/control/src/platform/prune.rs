@@ -12,7 +12,7 @@ use snowmelt_api::{PlatformPruneRequest, PruneRequest, PrunedPart};
 use snowmelt_node::{CodeStore, RemovedFiles};
 use snowmelt_types::{Code, Digest, ErrorReport, Report, Tenant};
 
-use super::Platform;
+use super::GatewayPlatform;
 use crate::access::identity::Identity;
 use crate::functions::preparation::code_of;
 use crate::state::records::FunctionRecord;
@@ -24,7 +24,7 @@ const LATELY: Duration = Duration::from_secs(600);
 /// Removes what nothing uses, or only counts it, in a task of its own: a client that disconnects does
 /// not end it half-way. Refuses the second one of an owner.
 pub(crate) async fn prune(
-    platform: Arc<Platform>,
+    platform: Arc<GatewayPlatform>,
     identity: Identity,
     request: PlatformPruneRequest,
 ) -> Result<Vec<PrunedPart>, ErrorReport> {
@@ -38,7 +38,7 @@ pub(crate) async fn prune(
 }
 
 async fn remove(
-    platform: &Platform,
+    platform: &GatewayPlatform,
     identity: &Identity,
     request: &PlatformPruneRequest,
 ) -> Result<Vec<PrunedPart>, ErrorReport> {
@@ -69,7 +69,7 @@ fn kept(name: &str, why: String) -> PrunedPart {
 }
 
 async fn files(
-    platform: &Platform,
+    platform: &GatewayPlatform,
     of: Option<&Tenant>,
     dry: bool,
 ) -> Result<PrunedPart, ErrorReport> {
@@ -83,7 +83,7 @@ async fn files(
 }
 
 async fn code(
-    platform: &Platform,
+    platform: &GatewayPlatform,
     deployed: &[FunctionRecord],
     dry: bool,
 ) -> Result<PrunedPart, ErrorReport> {
@@ -99,7 +99,7 @@ async fn code(
 /// Removes packages that nothing uses. Functions that do not run now hold no packages, so these are
 /// held here.
 async fn packages(
-    platform: &Platform,
+    platform: &GatewayPlatform,
     deployed: &[FunctionRecord],
     dry: bool,
 ) -> Result<PrunedPart, ErrorReport> {
@@ -129,7 +129,7 @@ async fn packages(
 }
 
 async fn images(
-    platform: &Platform,
+    platform: &GatewayPlatform,
     deployed: &[FunctionRecord],
     dry: bool,
 ) -> Result<Vec<PrunedPart>, ErrorReport> {

@@ -18,7 +18,7 @@ pub(crate) struct Prunings {
 
 /// The one removal of an owner, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Claim {
+pub(crate) struct PruningClaim {
     owner: Option<Tenant>,
     of: Prunings,
 }
@@ -26,9 +26,9 @@ pub(crate) struct Claim {
 impl Prunings {
     /// Claims the removal of a tenant, or of the operators (`None`). Refuses a second one of an
     /// owner.
-    pub fn claim(&self, owner: Option<&Tenant>) -> Result<Claim, ErrorReport> {
+    pub fn claim(&self, owner: Option<&Tenant>) -> Result<PruningClaim, ErrorReport> {
         if self.owners().insert(owner.cloned()) {
-            return Ok(Claim { owner: owner.cloned(), of: self.clone() });
+            return Ok(PruningClaim { owner: owner.cloned(), of: self.clone() });
         }
         let whose = owner.map(|tenant| format!(" for `{tenant}`")).unwrap_or_default();
         let message = format!("a removal of what nothing uses is running{whose}");
@@ -47,14 +47,14 @@ impl Prunings {
     }
 }
 
-impl Claim {
+impl PruningClaim {
     /// Waits until no other removal runs, in the order of arrival.
     pub async fn turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.of.turn.lock().await
     }
 }
 
-impl Drop for Claim {
+impl Drop for PruningClaim {
     fn drop(&mut self) {
         self.of.owners().remove(&self.owner);
     }

@@ -19,10 +19,10 @@ use snowmelt_wire::SourceCode;
 use tokio_util::sync::CancellationToken;
 
 use super::prunings::Prunings;
-use super::{Grace, Platform};
+use super::{GatewayPlatform, Grace};
 use crate::access::redaction::Folders;
 use crate::access::secrets::SecretSources;
-use crate::bursts::{Bursts, Kept};
+use crate::bursts::{BurstStorage, Bursts};
 use crate::cluster::hosts::{BEAT, Hosts, listener};
 use crate::cluster::placements::{self, Placements};
 use crate::cluster::pool::HostPool;
@@ -94,7 +94,7 @@ fn options(base: &Path, control_group: String) -> Options {
 /// request that needs a sandbox is never answered. Needs no rights; nothing of it remains when it is
 /// dropped.
 pub(crate) struct IdlePlatform {
-    pub platform: Arc<Platform>,
+    pub platform: Arc<GatewayPlatform>,
     pub records: Records,
     base: tempfile::TempDir,
 }
@@ -146,9 +146,9 @@ pub(crate) async fn idle_platform() -> IdlePlatform {
     let catalog =
         Arc::new(UdfCatalog::new(host.clone(), analysis.clone(), secrets.clone(), places));
     let udfs = UdfRegistry::new(records.clone(), catalog, UdfLogs::new(state_dir.join("udf-logs")));
-    let kept = Kept::new(records.clone(), state_dir.join("bursts"));
+    let kept = BurstStorage::new(records.clone(), state_dir.join("bursts"));
     let placements = functions.placements().clone();
-    let platform = Platform {
+    let platform = GatewayPlatform {
         pool: HostPool::of(None, Duration::ZERO, (hosts.clone(), placements.clone())),
         queries: Queries::new(
             host,
@@ -234,7 +234,7 @@ fn hosts(node: &Node) -> Hosts {
 fn placements(node: &Node, hosts: &Hosts) -> Placements {
     let reclaim_after = std::time::Duration::from_secs(900);
     let burst_wait = std::time::Duration::from_secs(300);
-    let settings = placements::Settings {
+    let settings = placements::PlacementSettings {
         instances_per_host: 20,
         reclaim_after,
         burst_wait,

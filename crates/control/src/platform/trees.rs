@@ -4,11 +4,11 @@ use snowmelt_api::{FileRefs, UdfSource};
 use snowmelt_node::{file_tree, has_registry};
 use snowmelt_types::{Code, ErrorReport, FunctionName, Tenant};
 
-use super::Platform;
+use super::GatewayPlatform;
 use crate::cluster::trees::image;
 use crate::state::records::{FunctionId, FunctionRecord};
 
-impl Platform {
+impl GatewayPlatform {
     /// Returns those of `all` trees that belong to a name: to the deployed function and to the last
     /// version of the registered UDF of that name. If there is neither, returns the trees of images
     /// that begin with the name.

@@ -21,17 +21,17 @@ impl Drop for WithObjects<'_> {
     }
 }
 
-/// Counts a query for as long as it lives, however it ends.
-pub(super) struct Running(Arc<AtomicU32>);
+/// A guard that counts a query for as long as it lives, however it ends.
+pub(super) struct QueryGuard(Arc<AtomicU32>);
 
-impl Running {
+impl QueryGuard {
     pub(super) fn new(running: &Arc<AtomicU32>) -> Self {
         running.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(running))
     }
 }
 
-impl Drop for Running {
+impl Drop for QueryGuard {
     fn drop(&mut self) {
         if self.0.fetch_sub(1, Ordering::Relaxed) == 1 {
             // The last one has ended: an idle server should be small.

@@ -29,7 +29,7 @@ use crate::cluster::trees::Trees;
 use crate::now_ms;
 use crate::reports::{DROPPED, Durations, EventReporter, Events, SUCCEEDED, encoded, output};
 use crate::udfs::{UdfRegistry, UdfSet};
-use counts::{Running, WithObjects};
+use counts::{QueryGuard, WithObjects};
 
 /// The most workers of one query.
 const MAX_WORKERS: u32 = 4096;
@@ -88,7 +88,7 @@ impl Queries {
     /// Runs a query and sends its frames. It ends early when the client disconnects, when its time
     /// is up, and when the server ends; dropping it destroys its sandboxes.
     pub async fn run(&self, tenant: &Tenant, request: QueryRequest, frames: mpsc::Sender<Bytes>) {
-        let _running = Running::new(&self.running);
+        let _running = QueryGuard::new(&self.running);
         let id = QueryId::new();
         let begun = Instant::now();
         let limit = request.options.timeout_ms;
@@ -113,13 +113,18 @@ impl Queries {
         let answered = AtomicBool::new(false);
         let id_of = id.clone();
         let folder_of = folder.clone();
-        let asked =
-            Asked { tenant, request: &request, id: id_of, answered: &answered, folder: folder_of };
+        let asked = AcceptedQuery {
+            tenant,
+            request: &request,
+            id: id_of,
+            answered: &answered,
+            folder: folder_of,
+        };
         let answer = self.answer(asked, frames.clone()).boxed();
         let mut complete = false;
         let failure = tokio::select! {
             ended = answer.instrument(span.clone()) => {
-                complete = matches!(ended, Ok(Ended::Complete));
+                complete = matches!(ended, Ok(AnswerEnd::Complete));
                 ended.err()
             }
             () = frames.closed() => None,
@@ -161,9 +166,9 @@ impl Queries {
 
     async fn answer(
         &self,
-        Asked { tenant, request, id, answered, folder: exchange_folder }: Asked<'_>,
+        AcceptedQuery { tenant, request, id, answered, folder: exchange_folder }: AcceptedQuery<'_>,
         frames: mpsc::Sender<Bytes>,
-    ) -> Result<Ended, ErrorReport> {
+    ) -> Result<AnswerEnd, ErrorReport> {
         let accepted = Instant::now();
         let events = Events::forward_to(frames.clone());
         events.send(Event::Accepted { query: id.clone() });
@@ -201,31 +206,31 @@ impl Queries {
         let relayed = {
             let serving = driver.serve(&runner, &reporter);
             // Before the client has the end of its answer: it may read the logs then.
-            let keep = |written: &Written| {
+            let keep = |written: &UdfOutputs| {
                 self.udfs.keep_logs(tenant, &id, &udfs.registered, written);
                 output::show(&events, written);
             };
             let relaying = async {
                 let relayed = relay(answer, &runner, (&frames, &events), &keep).await;
-                answered.store(matches!(relayed, Relayed::Complete), Ordering::Relaxed);
+                answered.store(matches!(relayed, RelayEnd::Complete), Ordering::Relaxed);
                 relayed
             };
             let ((), relayed) = tokio::join!(serving, relaying);
             relayed
         };
         match relayed {
-            Relayed::Complete => {
+            RelayEnd::Complete => {
                 driver.give_back();
-                return Ok(Ended::Complete);
+                return Ok(AnswerEnd::Complete);
             }
-            Relayed::Failed(report) => {
+            RelayEnd::Failed(report) => {
                 driver.give_back();
                 return Err(runner.explain_driver(*report).await);
             }
-            Relayed::ClientGone => (),
-            Relayed::Lost => return Err(driver.lost().await),
+            RelayEnd::ClientGone => (),
+            RelayEnd::Lost => return Err(driver.lost().await),
         }
-        Ok(Ended::Early)
+        Ok(AnswerEnd::Early)
     }
 
     /// Waits for the driver, and says so if it has no room for some time.
@@ -270,7 +275,7 @@ impl Queries {
 }
 
 /// A query that was accepted.
-struct Asked<'q> {
+struct AcceptedQuery<'q> {
     tenant: &'q Tenant,
     request: &'q QueryRequest,
     id: QueryId,
@@ -280,8 +285,8 @@ struct Asked<'q> {
     folder: String,
 }
 
-/// How a query without a failure ended.
-enum Ended {
+/// The end of a query without a failure.
+enum AnswerEnd {
     /// The client has the whole answer.
     Complete,
     /// The client is gone.
@@ -331,10 +336,10 @@ fn drive(
 }
 
 /// The output of UDFs, by their names.
-type Written = BTreeMap<String, String>;
+type UdfOutputs = BTreeMap<String, String>;
 
-/// How the forwarding of an answer ended.
-enum Relayed {
+/// The end of the forwarding of an answer.
+enum RelayEnd {
     /// With its last frame.
     Complete,
     /// With a failure, which is still to be sent to the client.
@@ -350,12 +355,12 @@ async fn relay(
     mut answer: Frames,
     runner: &QueryRunner,
     (frames, events): (&mpsc::Sender<Bytes>, &Events),
-    keep: &(dyn Fn(&Written) + Sync),
-) -> Relayed {
+    keep: &(dyn Fn(&UdfOutputs) + Sync),
+) -> RelayEnd {
     loop {
         let mut frame = match read_frame_within(&mut answer, MAX_ANSWER_BYTES).await {
             Ok(Some(frame)) => frame,
-            Ok(None) | Err(_) => return Relayed::Lost,
+            Ok(None) | Err(_) => return RelayEnd::Lost,
         };
         let kind = frame.kind;
         if matches!(kind, Kind::Profile | Kind::Failure) {
@@ -365,13 +370,15 @@ async fn relay(
             frame = output::in_profile(frame, &written);
         }
         if kind == Kind::Failure {
-            return frame.parse().map_or(Relayed::Lost, |report| Relayed::Failed(Box::new(report)));
+            return frame
+                .parse()
+                .map_or(RelayEnd::Lost, |report| RelayEnd::Failed(Box::new(report)));
         }
         if !send(frames, Ok(frame)).await {
-            return Relayed::ClientGone;
+            return RelayEnd::ClientGone;
         }
         if kind == Kind::End {
-            return Relayed::Complete;
+            return RelayEnd::Complete;
         }
     }
 }

@@ -19,18 +19,18 @@ pub(crate) fn label(spec: &FunctionSpec) -> &str {
     if spec.ephemeral { TEMPORARY } else { spec.name.as_str() }
 }
 
-/// The counters.
+/// The counters of calls.
 #[derive(Debug, Default)]
-pub(crate) struct Calls {
+pub(crate) struct CallCounters {
     begun: AtomicU64,
     succeeded: AtomicU64,
     failed: AtomicU64,
     durations: Durations,
 }
 
-/// A running call.
-pub(crate) struct Counted {
-    calls: Arc<Calls>,
+/// A guard of a running call, which counts its end when it is dropped.
+pub(crate) struct CallGuard {
+    calls: Arc<CallCounters>,
     tenant: Tenant,
     function: String,
     begun: Instant,
@@ -38,7 +38,7 @@ pub(crate) struct Counted {
     succeeded: bool,
 }
 
-impl Calls {
+impl CallCounters {
     pub fn figures(&self) -> CallFigures {
         let succeeded = self.succeeded.load(Ordering::Relaxed);
         let failed = self.failed.load(Ordering::Relaxed);
@@ -51,8 +51,8 @@ impl Calls {
     }
 }
 
-impl Counted {
-    pub fn begin(calls: &Arc<Calls>, tenant: &Tenant, spec: &FunctionSpec) -> Self {
+impl CallGuard {
+    pub fn begin(calls: &Arc<CallCounters>, tenant: &Tenant, spec: &FunctionSpec) -> Self {
         calls.begun.fetch_add(1, Ordering::Relaxed);
         Self {
             calls: Arc::clone(calls),
@@ -71,9 +71,9 @@ impl Counted {
     }
 }
 
-impl Drop for Counted {
+impl Drop for CallGuard {
     fn drop(&mut self) {
-        let Calls { succeeded, failed, .. } = &*self.calls;
+        let CallCounters { succeeded, failed, .. } = &*self.calls;
         let counter = if self.succeeded { succeeded } else { failed };
         counter.fetch_add(1, Ordering::Relaxed);
         let took = self.begun.elapsed();
@@ -88,12 +88,12 @@ mod tests {
 
     #[test]
     fn a_call_that_is_dropped_has_failed() {
-        let calls = Arc::new(Calls::default());
+        let calls = Arc::new(CallCounters::default());
         let tenant = Tenant::default();
         let named = spec("");
         let temporary = FunctionSpec { ephemeral: true, ..named.clone() };
-        let one = Counted::begin(&calls, &tenant, &named);
-        let other = Counted::begin(&calls, &tenant, &temporary);
+        let one = CallGuard::begin(&calls, &tenant, &named);
+        let other = CallGuard::begin(&calls, &tenant, &temporary);
         assert_eq!(calls.figures().running, 2);
         one.ended(&Ok(()));
         drop(other);

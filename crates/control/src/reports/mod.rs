@@ -16,7 +16,7 @@ mod events;
 pub(crate) mod metrics;
 pub(crate) mod output;
 
-pub(crate) use calls::{Calls, Counted, label};
+pub(crate) use calls::{CallCounters, CallGuard, label};
 pub(crate) use durations::{DROPPED, Durations, SUCCEEDED};
 pub(crate) use events::{EventReporter, Events, encoded};
 pub(crate) use metrics::Times;

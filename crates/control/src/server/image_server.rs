@@ -14,14 +14,14 @@ use tokio::sync::Mutex;
 
 use crate::access::identity::identify;
 use crate::access::permissions;
-use crate::client::Client;
+use crate::client::ApiClient;
 use crate::gateway;
 use crate::images::{END_TIMEOUT, Images};
 
 /// A server of images in this process.
 pub struct ImageServer {
     pub(crate) images: Images,
-    client: Client,
+    client: ApiClient,
     ending: Ending,
 }
 
@@ -37,11 +37,11 @@ impl ImageServer {
         let (ours, theirs) = InProcess::pair();
         let router = gateway::images::router(images.clone()).layer(from_fn(identify));
         tokio::spawn(serve(Mutex::new(theirs), router, LOCAL, ending.clone()));
-        Ok(Self { images, client: Client::in_process(ours), ending })
+        Ok(Self { images, client: ApiClient::in_process(ours), ending })
     }
 
     /// Returns a client of the server.
-    pub fn client(&self) -> &Client {
+    pub fn client(&self) -> &ApiClient {
         &self.client
     }
 

@@ -16,7 +16,7 @@ use snowmelt_types::{Code, ErrorReport, HostName, Report};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use super::{Settings, Started};
+use super::{ServerProcess, ServerSettings};
 use crate::cluster::hosts::{BEAT, Remote, in_time, listener};
 
 /// How long a host asks again if another one has its name. A host that it replaces counts as lost
@@ -38,18 +38,18 @@ pub struct Membership {
 
 /// A host's process whose spawner runs and whose address is bound, before any thread is started.
 #[derive(Debug)]
-pub struct Member {
+pub struct ClusterMember {
     membership: Membership,
-    started: Started,
+    started: ServerProcess,
     listener: std::net::TcpListener,
 }
 
-impl Member {
+impl ClusterMember {
     /// Sweeps what crashed processes left, starts the spawner, binds the address. Call it before
     /// the runtime exists: the spawner must not be forked from a process with threads.
-    pub fn prepare(settings: Settings, membership: Membership) -> Result<Self, ErrorReport> {
+    pub fn prepare(settings: ServerSettings, membership: Membership) -> Result<Self, ErrorReport> {
         let listener = listener::bind(membership.address)?;
-        let started = Started::prepare(settings)?;
+        let started = ServerProcess::prepare(settings)?;
         Ok(Self { membership, started, listener })
     }
 

@@ -31,10 +31,10 @@ use tokio_util::sync::CancellationToken;
 use crate::access::permissions;
 use crate::access::redaction::Folders;
 use crate::access::secrets::SecretSources;
-use crate::bursts::{Bursts, Kept};
+use crate::bursts::{BurstStorage, Bursts};
 use crate::cluster::hosts::{Hosts, in_time, listener};
+pub use crate::cluster::placements::PlacementSettings as Placing;
 use crate::cluster::placements::Placements;
-pub use crate::cluster::placements::Settings as Placing;
 use crate::cluster::pool::HostPool;
 pub use crate::cluster::pool::HostProgram;
 use crate::cluster::trees::{OwnPlaces, Trees};
@@ -45,7 +45,7 @@ use crate::images::{END_TIMEOUT, Images};
 use crate::leases::Leases;
 use crate::now_ms;
 use crate::platform::prunings::Prunings;
-use crate::platform::{Grace, Platform};
+use crate::platform::{GatewayPlatform, Grace};
 use crate::queries::Queries;
 use crate::state::analysis_cache::AnalysisCache;
 use crate::state::backups;
@@ -53,23 +53,23 @@ use crate::state::logs::Logs;
 use crate::state::records::{FunctionRecord, Records};
 use crate::times::PRIVATE_GRACE;
 use crate::udfs::{UdfCatalog, UdfLogs, UdfRegistry};
-pub use settings::{Cluster, Remote, Settings};
+pub use settings::{ClusterSettings, Remote, ServerSettings};
 
 /// How long calls and queries may run once the server is asked to end, by default.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// A spawner that runs, with what its process is to be; before any thread is started.
+/// The process of a server before any thread is started: its spawner runs.
 #[derive(Debug)]
-pub(crate) struct Started {
-    settings: Settings,
+pub(crate) struct ServerProcess {
+    settings: ServerSettings,
     run_dir: PathBuf,
     control_group: String,
     spawner: SpawnerProcess,
 }
 
-impl Started {
+impl ServerProcess {
     /// Sweeps what crashed processes left and starts the spawner.
-    pub fn prepare(settings: Settings) -> Result<Self, ErrorReport> {
+    pub fn prepare(settings: ServerSettings) -> Result<Self, ErrorReport> {
         // A task can be granted thousands of files. The limits of sandboxes are their own.
         if let Err(error) = snowmelt_kernel::fds::raise_limit() {
             tracing::warn!(%error, "the limit of open files stays as it is");
@@ -122,7 +122,7 @@ impl Started {
 /// A server whose spawner runs and whose socket is bound, before any thread is started.
 #[derive(Debug)]
 pub struct Launch {
-    started: Started,
+    started: ServerProcess,
     listener: std::os::unix::net::UnixListener,
     leases: std::os::unix::net::UnixListener,
     hosts: Option<std::net::TcpListener>,
@@ -135,7 +135,7 @@ pub struct Launch {
 impl Launch {
     /// Sweeps what crashed servers left, starts the spawner, binds the socket. Call it before the
     /// runtime exists: the spawner must not be forked from a process with threads.
-    pub fn prepare(settings: Settings) -> Result<Self, ErrorReport> {
+    pub fn prepare(settings: ServerSettings) -> Result<Self, ErrorReport> {
         permissions::state_folder(&settings.state_dir, settings.group.as_ref())?;
         let lock = (!settings.private)
             .then(|| permissions::server_lock(&settings.state_dir))
@@ -144,7 +144,7 @@ impl Launch {
         let hosts = hosts.transpose()?;
         let remote = settings.remote.as_ref().map(|remote| listener::bind(remote.listen));
         let remote = remote.transpose()?;
-        let started = Started::prepare(settings)?;
+        let started = ServerProcess::prepare(settings)?;
         let socket = started.settings.socket.clone();
         let socket = socket.unwrap_or_else(|| started.run_dir.join("api.sock"));
         let group = started.settings.group.as_ref().filter(|_| !started.settings.private);
@@ -219,7 +219,7 @@ impl Launch {
 }
 
 /// Starts no waiting call once the server is asked to end, and gives running ones the grace time.
-async fn drain(platform: &Platform, ending: &Ending, all_ended: &CancellationToken) {
+async fn drain(platform: &GatewayPlatform, ending: &Ending, all_ended: &CancellationToken) {
     tokio::select! {
         () = ending.asked.cancelled() => {}
         // It could not serve at all.
@@ -235,11 +235,11 @@ async fn drain(platform: &Platform, ending: &Ending, all_ended: &CancellationTok
 }
 
 async fn platform(
-    settings: &Settings,
+    settings: &ServerSettings,
     socket: &Path,
     host: TaskHost,
     ending: &Ending,
-) -> Result<Arc<Platform>, ErrorReport> {
+) -> Result<Arc<GatewayPlatform>, ErrorReport> {
     let node = host.node().clone();
     let state = backups::state(&settings.state_dir);
     let records = Records::open(state, !settings.private).await?;
@@ -265,7 +265,7 @@ async fn platform(
     }
     // A platform that ends with its client has nothing to go on with.
     let folder = settings.state_dir.join("bursts");
-    let kept = (!settings.private).then(|| Kept::new(records.clone(), folder));
+    let kept = (!settings.private).then(|| BurstStorage::new(records.clone(), folder));
     host.limit_reads(&settings.secrets_dir, settings.http_sources.clone());
     let secrets = SecretSources::new(&settings.secrets_dir);
     let trees = Trees::new(settings.images.trees);
@@ -290,7 +290,7 @@ async fn platform(
     let of_queries = (hosts.clone(), trees, placements);
     let folders = [&settings.state_dir, &settings.run_base, &settings.secrets_dir];
     let folders = Folders::new(folders.map(PathBuf::as_path));
-    Ok(Arc::new(Platform {
+    Ok(Arc::new(GatewayPlatform {
         leases: Arc::new(Leases::new(functions.clone(), udfs.clone(), folders)),
         queries: Queries::new(host, of_queries, udfs.clone(), ending.over.clone()),
         udfs,
@@ -330,7 +330,7 @@ async fn serve_connections(
 
 async fn serve_others(
     remote: Option<(std::net::TcpListener, Remote)>,
-    platform: &Arc<Platform>,
+    platform: &Arc<GatewayPlatform>,
     ending: &Ending,
 ) -> Result<(), ErrorReport> {
     let Some((listener, Remote { certificate, tokens, .. })) = remote else { return Ok(()) };

@@ -12,14 +12,14 @@ use snowmelt_rpc::Token;
 use snowmelt_rpc::tls::Certificate;
 use snowmelt_types::{ByteSize, HostName};
 
-use crate::access::permissions::Group;
+use crate::access::permissions::UserGroup;
 use crate::access::tokens::Tokens;
-use crate::cluster::placements::Settings as Placing;
+use crate::cluster::placements::PlacementSettings as Placing;
 use crate::cluster::pool::HostProgram;
 
 /// Folders, budgets and sockets of a server.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ServerSettings {
     /// The folder of packages, code, functions and logs, which are kept.
     pub state_dir: PathBuf,
     /// The base of the folder of the running server, which is removed with the server.
@@ -31,7 +31,7 @@ pub struct Settings {
     /// The servers of HTTP whose files queries may read.
     pub http_sources: Vec<snowmelt_wire::HttpSource>,
     /// The group whose members may use the server; only its own user where absent.
-    pub group: Option<Group>,
+    pub group: Option<UserGroup>,
     /// How to start the spawner: this binary with `internal spawner`.
     pub spawner_command: Vec<OsString>,
     /// The binary that runs as a query worker.
@@ -64,14 +64,14 @@ pub struct Settings {
     /// the running server's own folder.
     pub networks_dir: Option<PathBuf>,
     /// The cluster that other hosts may join.
-    pub cluster: Option<Cluster>,
+    pub cluster: Option<ClusterSettings>,
     /// The address for clients of other hosts; absent: none is served.
     pub remote: Option<Remote>,
 }
 
 /// The address and the secret with which hosts join.
 #[derive(Clone, Debug)]
-pub struct Cluster {
+pub struct ClusterSettings {
     /// The name of control's own host.
     pub name: HostName,
     /// The address at which hosts report to control.

@@ -13,7 +13,7 @@ use snowmelt_tasks::{UdfImage, UdfSource as PortableUdf};
 use snowmelt_types::{ByteSize, Code, Digest, ErrorReport, Report, Tenant};
 use snowmelt_wire::{Signature, SourceCode};
 
-use super::{Given, MEMORY, UdfCatalog, UdfSet, limits, memory, register};
+use super::{CodeInputs, MEMORY, UdfCatalog, UdfSet, limits, memory, register};
 use crate::functions::preparation::pinned;
 use snowmelt_api::UdfSource;
 
@@ -23,7 +23,7 @@ impl UdfCatalog {
         &self,
         tenant: &Tenant,
         source: &UdfSource,
-        (image, given): (&str, &Given),
+        (image, given): (&str, &CodeInputs),
         set: &mut UdfSet,
     ) -> Result<(), ErrorReport> {
         check(source)?;
@@ -33,7 +33,7 @@ impl UdfCatalog {
         let registration = register(&source.code, &[], signatures)?;
         // Other hosts read it from its registry.
         let elsewhere = has_registry(image).then(|| {
-            let Given { files: given, secrets } = given.clone();
+            let CodeInputs { files: given, secrets } = given.clone();
             let name = pinned(image, &usual);
             let code = source.code.clone();
             let tree = image.to_owned();
@@ -61,7 +61,7 @@ impl UdfCatalog {
         &self,
         tenant: &Tenant,
         code: &Digest,
-        (image, given): (&str, &Given),
+        (image, given): (&str, &CodeInputs),
         memory: ByteSize,
     ) -> Result<Unit, ErrorReport> {
         let place = self.places.of(image);

@@ -58,7 +58,7 @@ pub(crate) struct UdfSet {
 
 /// The result of the analysis of a piece of code, as it is cached on disk.
 #[derive(Debug, Serialize, Deserialize)]
-struct Known {
+struct CodeAnalysis {
     declared: Declared,
     signatures: Vec<Signature>,
     /// True if functions of the code require packages that conflict: each gets its own packages.
@@ -67,12 +67,12 @@ struct Known {
 
 /// The files and secrets that instances of a piece of code have.
 #[derive(Clone, Debug, Default)]
-struct Given {
+struct CodeInputs {
     files: FileRefs,
     secrets: Secrets,
 }
 
-impl Given {
+impl CodeInputs {
     /// Returns the modules that a zygote imports: not those among the files, which a zygote does
     /// not see.
     fn imports(&self, declared: &Declared) -> Vec<String> {
@@ -154,7 +154,7 @@ impl UdfCatalog {
             return self.add_in_image(tenant, source, (image, &given), set).await;
         }
         let known = self.known(tenant, source, &given, events).await?;
-        let Known { declared, signatures, apart } = known;
+        let CodeAnalysis { declared, signatures, apart } = known;
         let together = register(&source.code, &declared.packages, signatures)?;
         if !apart {
             return self.bind(tenant, &together, (&declared, &given), set, events).await;
@@ -171,13 +171,13 @@ impl UdfCatalog {
         &self,
         tenant: &Tenant,
         registration: &Registration,
-        (declared, given): (&Declared, &Given),
+        (declared, given): (&Declared, &CodeInputs),
         set: &mut UdfSet,
         events: &Events,
     ) -> Result<(), ErrorReport> {
         let Registration { code, packages, .. } = registration;
         let unit = self.unit(tenant, code, packages, (declared, given), events).await?;
-        let Given { files, secrets } = given.clone();
+        let CodeInputs { files, secrets } = given.clone();
         let source = Arc::new(PortableUdf {
             code: code.clone(),
             packages: packages.clone(),
@@ -196,9 +196,9 @@ impl UdfCatalog {
         &self,
         tenant: &Tenant,
         source: &UdfSource,
-        given: &Given,
+        given: &CodeInputs,
         events: &Events,
-    ) -> Result<Known, ErrorReport> {
+    ) -> Result<CodeAnalysis, ErrorReport> {
         let asked = serde_json::to_string(source).unwrap_or_default();
         let key = Digest::of_parts(["udfs-5", &asked]);
         if let Some(known) = self.analysis.get(&key) {
@@ -211,7 +211,7 @@ impl UdfCatalog {
             Some(signatures) => signatures.clone(),
             None => self.describe(tenant, &source.code, (&declared, given), apart, events).await?,
         };
-        let known = Known { declared, signatures, apart };
+        let known = CodeAnalysis { declared, signatures, apart };
         self.analysis.put(&key, &known);
         Ok(known)
     }
@@ -238,7 +238,7 @@ impl UdfCatalog {
         tenant: &Tenant,
         code: &SourceCode,
         requirements: &[String],
-        (declared, given): (&Declared, &Given),
+        (declared, given): (&Declared, &CodeInputs),
         events: &Events,
     ) -> Result<Unit, ErrorReport> {
         let imports = given.imports(declared);
@@ -246,17 +246,17 @@ impl UdfCatalog {
         self.give(prepared.map_err(|error| error.report())?, given).await
     }
 
-    async fn give(&self, unit: Unit, given: &Given) -> Result<Unit, ErrorReport> {
-        let Given { files, secrets } = given.clone();
+    async fn give(&self, unit: Unit, given: &CodeInputs) -> Result<Unit, ErrorReport> {
+        let CodeInputs { files, secrets } = given.clone();
         self.host.node().give(unit, &files, secrets).await.map_err(|error| error.report())
     }
 
     /// Returns the files and secrets that instances of the code have.
-    async fn given(&self, tenant: &Tenant, source: &UdfSource) -> Result<Given, ErrorReport> {
+    async fn given(&self, tenant: &Tenant, source: &UdfSource) -> Result<CodeInputs, ErrorReport> {
         let UdfSource { files, secrets, .. } = source;
         check_files(files).map_err(|reason| ErrorReport::new(Code::FUNCTION_FILE, reason))?;
         let secrets = self.secrets.read(tenant, secrets).await?;
-        Ok(Given { files: files.clone(), secrets })
+        Ok(CodeInputs { files: files.clone(), secrets })
     }
 
     /// Asks the code, in a sandbox, which UDFs it defines.
@@ -264,7 +264,7 @@ impl UdfCatalog {
         &self,
         tenant: &Tenant,
         code: &SourceCode,
-        (declared, given): (&Declared, &Given),
+        (declared, given): (&Declared, &CodeInputs),
         apart: bool,
         events: &Events,
     ) -> Result<Vec<Signature>, ErrorReport> {
@@ -349,8 +349,8 @@ mod tests {
         let file = FileRef { digest: "0".repeat(64), size: 1 };
         let names = ["statistics.py", "own/deep.py", "json.txt", "data/numpy.py"];
         let files = names.map(|name| (name.to_owned(), file.clone())).into_iter().collect();
-        let given = Given { files, ..Given::default() };
+        let given = CodeInputs { files, ..CodeInputs::default() };
         assert_eq!(given.imports(&declared), ["numpy.linalg", "owner", "json"]);
-        assert_eq!(Given::default().imports(&declared), declared.imports);
+        assert_eq!(CodeInputs::default().imports(&declared), declared.imports);
     }
 }

@@ -1,6 +1,6 @@
 //! `snowmelt node`: this machine as a host of a cluster, until it is stopped.
 
-use snowmelt_control::server::member::{Member, Membership};
+use snowmelt_control::server::member::{ClusterMember, Membership};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::NodeArgs;
@@ -22,7 +22,7 @@ pub fn run(args: &NodeArgs, config: &Config, printer: Printer) -> Outcome {
     };
     crate::server::set_umask();
     let joined = format!("{} joined the cluster of {}", membership.name, membership.control);
-    let member = Member::prepare(platform::node_settings(config)?, membership)?;
+    let member = ClusterMember::prepare(platform::node_settings(config)?, membership)?;
     let runtime = platform::server_runtime()?;
     let spans = spans::start();
     let served = runtime.block_on(async {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use snowmelt_control::cluster::hosts::Token;
-use snowmelt_control::server::Cluster;
+use snowmelt_control::server::ClusterSettings;
 use snowmelt_types::{Code, ErrorReport, HostName};
 
 use super::Config;
@@ -14,10 +14,10 @@ use crate::terminal::text;
 ///
 /// # Errors
 /// `SM-0110` for the token and the name.
-pub fn of_server(config: &Config) -> Result<Option<Cluster>, ErrorReport> {
+pub fn of_server(config: &Config) -> Result<Option<ClusterSettings>, ErrorReport> {
     let Some(listen) = &config.listen else { return Ok(None) };
     let listen: SocketAddr = listen.value;
-    Ok(Some(Cluster { name: name(config)?, listen, token: token(config)? }))
+    Ok(Some(ClusterSettings { name: name(config)?, listen, token: token(config)? }))
 }
 
 /// The secret token that all hosts of the cluster have.

@@ -29,7 +29,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use snowmelt_control::access::permissions::Group;
+use snowmelt_control::access::permissions::UserGroup;
 use snowmelt_image::mount::Choice;
 use snowmelt_image::profile::PublicKey;
 use snowmelt_node::{EnforcementChoice, ImageSettings};
@@ -83,7 +83,7 @@ pub struct Config {
     /// Socket of the server.
     pub socket: Value<PathBuf>,
     /// Group whose members may use the server; if absent, only the server's user may.
-    pub group: Option<Value<Group>>,
+    pub group: Option<Value<UserGroup>>,
     /// Tenant for which commands act; the user's tenant if absent.
     pub tenant: Option<Value<Tenant>>,
     /// Folder of the files of a running platform, which the platform removes at its end.
@@ -195,7 +195,7 @@ impl Config {
         let state = sources.path(&STATE, env::default_state)?;
         Ok(Self {
             socket: sources.path(&SOCKET, || state.value.join("snowmelt.sock"))?,
-            group: sources.maybe(&GROUP, None, Group::find)?,
+            group: sources.maybe(&GROUP, None, UserGroup::find)?,
             tenant: sources.maybe(&TENANT, cli.global.tenant.clone(), str::parse)?,
             run: sources.path(&RUN, || env::default_run(&state.value))?,
             secrets: sources.path(&SECRETS, || env::default_secrets(&state.value))?,

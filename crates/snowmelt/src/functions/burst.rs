@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use snowmelt_api::{
     BurstAnswer, BurstCalls, BurstRoom, BurstState, BurstStatus, Invocation, NetworkRequest,
 };
-use snowmelt_control::client::Client;
+use snowmelt_control::client::ApiClient;
 use snowmelt_types::{ByteSize, Code, ErrorReport, InvocationId, JobId};
 
 use super::answer::{self, Shown};
@@ -99,7 +99,7 @@ pub fn manage(command: &BurstCommand, config: &Config, printer: Printer) -> Outc
 
 /// Waits for the answer of a burst, and shows meanwhile what the burst waits for.
 async fn until_answered(
-    client: &Client,
+    client: &ApiClient,
     (job, label): (&JobId, &str),
     progress: &Progress,
     answer: impl Future<Output = Result<BurstAnswer, ErrorReport>>,
@@ -110,7 +110,12 @@ async fn until_answered(
     }
 }
 
-async fn show_waits(client: &Client, job: &JobId, label: &str, progress: &Progress) -> Infallible {
+async fn show_waits(
+    client: &ApiClient,
+    job: &JobId,
+    label: &str,
+    progress: &Progress,
+) -> Infallible {
     loop {
         tokio::time::sleep(SHOWN_EVERY).await;
         // Without an answer the display stays as it is.

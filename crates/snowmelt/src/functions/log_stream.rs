@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use snowmelt_api::LogEntry;
-use snowmelt_control::client::Client;
+use snowmelt_control::client::ApiClient;
 use snowmelt_types::{Code, ErrorReport, InvocationId};
 
 use super::logs;
@@ -48,7 +48,7 @@ pub fn run(
 }
 
 async fn follow(
-    client: &Client,
+    client: &ApiClient,
     args: &LogArgs,
     shown: fn(&LogEntry) -> String,
 ) -> Result<u8, ErrorReport> {

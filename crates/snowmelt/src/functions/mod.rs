@@ -29,7 +29,7 @@ use std::time::Duration;
 use snowmelt_api::{
     ColdReason, FunctionSummary, Invocation, InvocationState, InvokeRequest, LogEntry, Runtime,
 };
-use snowmelt_control::client::Client;
+use snowmelt_control::client::ApiClient;
 use snowmelt_types::{Code, ErrorReport, InvocationId};
 
 use crate::args::{
@@ -228,7 +228,11 @@ fn result(args: &ResultArgs, config: &Config, printer: Printer) -> Outcome {
     finish(invocation, printer)
 }
 
-async fn poll(client: &Client, id: &InvocationId, wait: bool) -> Result<Invocation, ErrorReport> {
+async fn poll(
+    client: &ApiClient,
+    id: &InvocationId,
+    wait: bool,
+) -> Result<Invocation, ErrorReport> {
     let [mut pause, longest] = POLL_INTERVALS;
     loop {
         let invocation = client.invocation(id).await?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use snowmelt_api::{
     CallMode, FileRefs, FunctionOptions, FunctionSpec, Invocation, InvokeRequest, LogEntry, Runtime,
 };
-use snowmelt_control::client::Client;
+use snowmelt_control::client::ApiClient;
 use snowmelt_types::{ErrorReport, FunctionName, InvocationId};
 
 use super::code::{files, python};
@@ -43,7 +43,7 @@ pub fn run(args: &RunArgs, config: &Config, printer: Printer) -> Outcome {
 }
 
 async fn call(
-    client: &Client,
+    client: &ApiClient,
     name: &FunctionName,
     request: &InvokeRequest,
 ) -> Result<(Invocation, Vec<LogEntry>), ErrorReport> {

@@ -6,7 +6,7 @@ use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use snowmelt_api::{
     QueryOptions, QueryRequest, RegisterRequest, UdfLogEntry, UdfSource, UdfSummary,
 };
-use snowmelt_control::client::{Client, QueryFrame};
+use snowmelt_control::client::{ApiClient, QueryFrame};
 use snowmelt_types::{ByteSize, Code, ErrorReport};
 use snowmelt_wire::UdfKind;
 
@@ -172,7 +172,7 @@ fn rm(args: &RemoveUdfArgs, config: &Config, printer: Printer) -> Outcome {
 }
 
 /// Calls a function of code that is not registered. Returns its result as text.
-async fn tried(client: &Client, call: &str, source: &UdfSource) -> Result<String, ErrorReport> {
+async fn tried(client: &ApiClient, call: &str, source: &UdfSource) -> Result<String, ErrorReport> {
     let refused = match value(client, call, vec![source.clone()]).await {
         Ok(result) => return Ok(format!("{call} = {result}")),
         Err(report) => report,
@@ -191,7 +191,11 @@ async fn tried(client: &Client, call: &str, source: &UdfSource) -> Result<String
 }
 
 /// The value of an expression, as text.
-async fn value(client: &Client, call: &str, udfs: Vec<UdfSource>) -> Result<String, ErrorReport> {
+async fn value(
+    client: &ApiClient,
+    call: &str,
+    udfs: Vec<UdfSource>,
+) -> Result<String, ErrorReport> {
     let answer = answer(client, format!("select {call}"), udfs).await?;
     let first = answer.iter().find(|batch| batch.num_rows() > 0);
     let first = first.ok_or_else(|| ErrorReport::new(Code::PROTOCOL, "the call has no result"))?;
@@ -200,7 +204,7 @@ async fn value(client: &Client, call: &str, udfs: Vec<UdfSource>) -> Result<Stri
 
 /// The answer of a query that reads no tables.
 async fn answer(
-    client: &Client,
+    client: &ApiClient,
     sql: String,
     udfs: Vec<UdfSource>,
 ) -> Result<Vec<RecordBatch>, ErrorReport> {

@@ -28,7 +28,7 @@ mod watched;
 use std::sync::Arc;
 
 use snowmelt_api::PruneRequest;
-use snowmelt_control::client::Client;
+use snowmelt_control::client::ApiClient;
 use snowmelt_image::Result;
 use snowmelt_image::source::{Layout, Reference, trust_authorities};
 use snowmelt_node::Found;
@@ -114,7 +114,7 @@ fn asked<T>(
     config: &Config,
     printer: Printer,
     label: &str,
-    work: impl AsyncFnOnce(&Client, &Progress) -> std::result::Result<T, ErrorReport>,
+    work: impl AsyncFnOnce(&ApiClient, &Progress) -> std::result::Result<T, ErrorReport>,
 ) -> std::result::Result<T, Failure> {
     platform::with_images(config, printer, async |client| {
         let progress = Progress::on_terminal(config.progress.value, printer, label);

@@ -21,7 +21,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use snowmelt_api::{ShutdownRequest, Status};
-use snowmelt_control::client::Client;
+use snowmelt_control::client::ApiClient;
 use snowmelt_types::{ByteSize, Code, ErrorReport};
 
 use crate::args::{DownArgs, ShowFormat, StatusArgs};
@@ -132,7 +132,7 @@ fn lines(status: &Status) -> String {
 }
 
 /// Waits until a newly started server responds.
-async fn ready(client: &Client) -> Status {
+async fn ready(client: &ApiClient) -> Status {
     loop {
         if let Ok(status) = client.status().await {
             return status;

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use rustix::fs::Mode;
 use snowmelt_api::Status;
-use snowmelt_control::client::Client;
+use snowmelt_control::client::ApiClient;
 use snowmelt_control::server::Launch;
 use snowmelt_types::{Code, ErrorReport};
 use tokio_util::sync::CancellationToken;
@@ -119,7 +119,7 @@ async fn watch(
     ready: impl FnOnce(&Status) -> std::io::Result<()>,
 ) {
     let announced = async {
-        let status = super::ready(&Client::new(socket)).await;
+        let status = super::ready(&ApiClient::new(socket)).await;
         // The process that started this server has exited.
         if ready(&status).is_err() {
             shutdown.cancel();

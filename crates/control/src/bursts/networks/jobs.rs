@@ -9,34 +9,34 @@ use snowmelt_api::{NetworkDetail, NetworkPart, NetworkSummary, TracePoint};
 use snowmelt_network::{JobSpec, RESERVED};
 use snowmelt_types::{Code, ErrorReport, FunctionName, JobId, Tenant};
 
-use crate::bursts::Part;
+use crate::bursts::RankRange;
 use crate::now_ms;
 
-type Running = BTreeMap<JobId, Arc<JobNetwork>>;
+type NetworkMap = BTreeMap<JobId, Arc<BurstNetwork>>;
 
 /// Every job that has a network now. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JobNetworks {
     // Held for a lookup only.
-    running: Arc<Mutex<Running>>,
+    running: Arc<Mutex<NetworkMap>>,
 }
 
-/// A job with a network.
+/// A burst with a network.
 #[derive(Debug)]
-pub(in crate::bursts) struct JobNetwork {
+pub(in crate::bursts) struct BurstNetwork {
     pub id: JobId,
     pub tenant: Tenant,
     pub function: FunctionName,
     pub since_ms: u64,
     /// The parts of the job, in the order of ranks.
-    pub parts: Vec<Part>,
+    pub parts: Vec<RankRange>,
     /// The network of each part.
     pub specs: Vec<JobSpec>,
 }
 
 /// A guard: the job is listed until it is dropped.
 #[derive(Debug)]
-pub(in crate::bursts) struct Listed {
+pub(in crate::bursts) struct JobListing {
     job: JobId,
     jobs: JobNetworks,
 }
@@ -47,10 +47,10 @@ impl JobNetworks {
         &self,
         id: &JobId,
         (tenant, function): (&Tenant, &FunctionName),
-        parts: &[Part],
+        parts: &[RankRange],
         specs: Vec<JobSpec>,
-    ) -> Listed {
-        let job = JobNetwork {
+    ) -> JobListing {
+        let job = BurstNetwork {
             id: id.clone(),
             tenant: tenant.clone(),
             function: function.clone(),
@@ -59,7 +59,7 @@ impl JobNetworks {
             specs,
         };
         self.lock().insert(id.clone(), Arc::new(job));
-        Listed { job: id.clone(), jobs: self.clone() }
+        JobListing { job: id.clone(), jobs: self.clone() }
     }
 
     /// Returns a summary of each job with a network, the oldest first.
@@ -81,18 +81,18 @@ impl JobNetworks {
                 Ok(network) => (Some(network), None),
                 Err(error) => (None, Some(error)),
             };
-            let Part { host, first, count } = part;
+            let RankRange { host, first, count } = part;
             NetworkPart { host: host.name.clone(), first: *first, count: *count, network, error }
         });
         let parts = futures::future::join_all(asked).await;
         Ok(NetworkDetail { summary: job.summary(), parts })
     }
 
-    pub(in crate::bursts) fn find(&self, id: &JobId) -> Result<Arc<JobNetwork>, ErrorReport> {
+    pub(in crate::bursts) fn find(&self, id: &JobId) -> Result<Arc<BurstNetwork>, ErrorReport> {
         self.lock().get(id).cloned().ok_or_else(|| missing(id))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Running> {
+    fn lock(&self) -> MutexGuard<'_, NetworkMap> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -103,13 +103,13 @@ fn missing(id: &JobId) -> ErrorReport {
         .hint("`snowmelt net ls` lists those that are there now")
 }
 
-impl Drop for Listed {
+impl Drop for JobListing {
     fn drop(&mut self) {
         self.jobs.lock().remove(&self.job);
     }
 }
 
-impl JobNetwork {
+impl BurstNetwork {
     fn summary(&self) -> NetworkSummary {
         let spec = &self.specs[0];
         NetworkSummary {
@@ -131,7 +131,7 @@ impl JobNetwork {
 
     /// Returns the host and the address of a rank, and the index of the part that it is in.
     pub fn rank(&self, rank: u32, ipv6: bool) -> Result<(TracePoint, usize), ErrorReport> {
-        let is_in = |part: &Part| (part.first..part.first + part.count).contains(&rank);
+        let is_in = |part: &RankRange| (part.first..part.first + part.count).contains(&rank);
         let missing = || {
             let message = format!("{} has no rank {rank}", self.id);
             ErrorReport::new(Code::NETWORK_MISSING, message)

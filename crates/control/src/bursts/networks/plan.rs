@@ -13,7 +13,7 @@ use snowmelt_network::{JobSpec, Peer, Range, prefix_for};
 use snowmelt_tasks::agent::api::HostRanks;
 use snowmelt_types::{Code, ErrorReport, JobId, Tenant};
 
-use crate::bursts::Part;
+use crate::bursts::RankRange;
 
 /// The base addresses of jobs' networks: private, and rarely used elsewhere (RFC 1918, RFC 4193).
 const BASE4: Ipv4Addr = Ipv4Addr::new(10, 192, 0, 0);
@@ -74,7 +74,7 @@ impl Drop for Overlay {
 
 /// The plan of a job's network: the specification for each host, and the ranks and addresses of
 /// all.
-pub(in crate::bursts) struct Plan {
+pub(in crate::bursts) struct NetworkPlan {
     pub specs: Vec<JobSpec>,
     pub ranks: Vec<HostRanks>,
 }
@@ -85,8 +85,8 @@ pub(in crate::bursts) fn plan(
     tenant: &Tenant,
     request: &NetworkRequest,
     overlay: &Overlay,
-    parts: &[Part],
-) -> Result<Plan, ErrorReport> {
+    parts: &[RankRange],
+) -> Result<NetworkPlan, ErrorReport> {
     let hosts = u32::try_from(parts.len()).unwrap_or(u32::MAX);
     let most = parts.iter().map(|part| part.count).max().unwrap_or(1);
     let part4 = prefix_for(most, 32);
@@ -125,7 +125,7 @@ pub(in crate::bursts) fn plan(
         range4: peer.range4,
         range6: peer.range6,
     });
-    Ok(Plan { specs: peers.iter().map(spec).collect(), ranks: ranks.collect() })
+    Ok(NetworkPlan { specs: peers.iter().map(spec).collect(), ranks: ranks.collect() })
 }
 
 fn range6(overlay: u32) -> Option<Range> {
@@ -136,7 +136,7 @@ fn range6(overlay: u32) -> Option<Range> {
     Range::new(IpAddr::V6(base), 64)
 }
 
-fn unknown(part: &Part) -> ErrorReport {
+fn unknown(part: &RankRange) -> ErrorReport {
     let message = format!("it is not known how other hosts reach {}", part.host.name);
     ErrorReport::new(Code::NETWORK_SPEC, message)
         .hint("give control an address of its own: `snowmelt up --listen ADDRESS`")

@@ -6,12 +6,12 @@ use std::net::IpAddr;
 
 use snowmelt_types::{Code, ErrorReport};
 
-use crate::bursts::Part;
+use crate::bursts::RankRange;
 
 /// Returns an error if some parts do not reach others. `unreached` has, for each part, the
 /// addresses of the hosts that it does not reach.
 pub(in crate::bursts) fn check(
-    parts: &[Part],
+    parts: &[RankRange],
     unreached: &[Vec<IpAddr>],
 ) -> Result<(), ErrorReport> {
     let place = |address: &IpAddr| parts.iter().position(|p| p.host.underlay() == Some(*address));

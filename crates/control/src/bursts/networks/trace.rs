@@ -8,7 +8,7 @@ use snowmelt_network::{AddressEnforcement, Listener, TracedRoute, Transport};
 use snowmelt_tasks::agent::api::{RouteFound, RouteTo};
 use snowmelt_types::{ErrorReport, HostName, JobId};
 
-use super::jobs::{JobNetwork, JobNetworks};
+use super::jobs::{BurstNetwork, JobNetworks};
 
 /// How long a host may take to answer an echo over the overlay.
 const ECHO: Duration = Duration::from_secs(1);
@@ -46,7 +46,7 @@ impl JobNetworks {
 
 /// The steps so far.
 struct Steps<'a> {
-    job: &'a JobNetwork,
+    job: &'a BurstNetwork,
     list: Vec<TraceStep>,
 }
 

@@ -15,9 +15,9 @@ const TICK: Duration = Duration::from_millis(250);
 
 /// A clock that stands still when this process does.
 #[derive(Debug, Default)]
-pub(crate) struct Clock(AtomicU64);
+pub(crate) struct ProcessClock(AtomicU64);
 
-impl Clock {
+impl ProcessClock {
     /// Starts a clock that runs until it is dropped.
     pub fn start() -> std::io::Result<Arc<Self>> {
         let clock = Arc::new(Self::default());
@@ -38,7 +38,7 @@ impl Clock {
     }
 }
 
-fn go(clock: &Weak<Clock>) {
+fn go(clock: &Weak<ProcessClock>) {
     if let Err(error) = snowmelt_kernel::process::raise_scheduling_priority() {
         tracing::debug!(%error, "the clock of hosts runs like everything else");
     }
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn time_in_which_control_was_stopped_does_not_count() {
-        let clock = Clock::default();
+        let clock = ProcessClock::default();
         clock.tick(TICK);
         assert_eq!(clock.now(), TICK);
         clock.tick(Duration::from_secs(3600));

@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use snowmelt_api::HostState;
 use snowmelt_types::{Code, ErrorReport, HostName};
 
-use super::{Host, Hosts};
+use super::{ClusterHost, Hosts};
 
 /// The names of drained hosts. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -61,7 +61,7 @@ impl Hosts {
     }
 
     /// Returns the hosts that get new work, this one first unless it is drained.
-    pub fn open(&self) -> Vec<Arc<Host>> {
+    pub fn open(&self) -> Vec<Arc<ClusterHost>> {
         let mut hosts = self.all();
         hosts.retain(|host| !host.is_drained());
         hosts
@@ -69,7 +69,7 @@ impl Hosts {
 
     /// Returns the hosts of a query: this one, which takes part in all queries, and the others that
     /// get new work, unless the query runs on one host.
-    pub fn of_query(&self, is_alone: bool) -> Vec<Arc<Host>> {
+    pub fn of_query(&self, is_alone: bool) -> Vec<Arc<ClusterHost>> {
         let others = self.open().into_iter().filter(|host| !is_alone && !host.is_local());
         std::iter::once(self.local()).chain(others).collect()
     }
@@ -78,7 +78,7 @@ impl Hosts {
     ///
     /// # Errors
     /// `SM-0713` if there is no host of this name.
-    pub fn find(&self, name: &HostName) -> Result<Arc<Host>, ErrorReport> {
+    pub fn find(&self, name: &HostName) -> Result<Arc<ClusterHost>, ErrorReport> {
         let unknown = || {
             ErrorReport::new(Code::HOST_UNKNOWN, format!("there is no host `{name}`"))
                 .hint("`snowmelt hosts` lists them")
@@ -87,7 +87,7 @@ impl Hosts {
     }
 }
 
-impl Host {
+impl ClusterHost {
     /// Returns whether the host gets no new work.
     pub fn is_drained(&self) -> bool {
         self.drained.has(&self.name)

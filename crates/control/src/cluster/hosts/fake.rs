@@ -14,9 +14,9 @@ use snowmelt_tasks::agent::api::{
 use snowmelt_types::{Code, Digest, ErrorReport, JobId};
 use tokio::sync::Notify;
 
-use super::clock::Clock;
+use super::clock::ProcessClock;
 use super::drains::Drained;
-use super::{AnswerRoom, Host, HostApi, NotCalled};
+use super::{AnswerRoom, ClusterHost, HostApi, NotCalled};
 
 /// A host whose answers and failures the test sets.
 #[derive(Debug, Default)]
@@ -46,15 +46,15 @@ pub(crate) struct FakeHost {
 
 impl FakeHost {
     /// Returns the fake host, and the host of this name as which control knows it.
-    pub fn named(self, name: &str) -> (Arc<Self>, Arc<Host>) {
+    pub fn named(self, name: &str) -> (Arc<Self>, Arc<ClusterHost>) {
         let facts = facts();
         let address = Some("127.0.0.1:1".parse().unwrap());
         let join = HostJoin { name: name.to_owned().try_into().unwrap(), address, facts };
         let fake = Arc::new(self);
-        let host = Host::new(
+        let host = ClusterHost::new(
             Arc::clone(&fake) as _,
             join,
-            &Arc::new(Clock::default()),
+            &Arc::new(ProcessClock::default()),
             &Drained::default(),
         );
         (fake, Arc::new(host))
@@ -71,7 +71,7 @@ impl FakeHost {
 }
 
 /// Makes a host silent for a time.
-pub(crate) fn silence(host: &Host, time: Duration) {
+pub(crate) fn silence(host: &ClusterHost, time: Duration) {
     let tick = Duration::from_millis(250);
     (0..time.as_millis() / tick.as_millis()).for_each(|_| host.clock.tick(tick));
 }

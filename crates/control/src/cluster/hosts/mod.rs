@@ -29,7 +29,7 @@ use snowmelt_tasks::agent::Agent;
 use snowmelt_types::{Code, ErrorReport, HostName};
 
 pub(crate) use agent::{AnswerRoom, HostApi, NotCalled};
-use clock::Clock;
+use clock::ProcessClock;
 use drains::Drained;
 pub use http::Remote;
 pub(crate) use priority::in_time;
@@ -43,20 +43,20 @@ pub const SILENT: Duration = Duration::from_secs(5);
 /// All known hosts. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Hosts {
-    clock: Arc<Clock>,
-    local: Arc<Host>,
+    clock: Arc<ProcessClock>,
+    local: Arc<ClusterHost>,
     token: Option<Token>,
     drained: Drained,
     // Held for a lookup only.
-    remote: Arc<Mutex<BTreeMap<HostName, Arc<Host>>>>,
+    remote: Arc<Mutex<BTreeMap<HostName, Arc<ClusterHost>>>>,
 }
 
 /// A host of the cluster, or control's own.
 #[derive(Debug)]
-pub(crate) struct Host {
+pub(crate) struct ClusterHost {
     pub name: HostName,
     pub agent: Arc<dyn HostApi>,
-    clock: Arc<Clock>,
+    clock: Arc<ProcessClock>,
     drained: Drained,
     facts: Mutex<Facts>,
 }
@@ -80,14 +80,14 @@ impl Hosts {
     ) -> Result<Self, ErrorReport> {
         let failed = |error: std::io::Error| ErrorReport::new(Code::INTERNAL, error.to_string());
         let clock = match token {
-            Some(_) => Clock::start().map_err(failed)?,
+            Some(_) => ProcessClock::start().map_err(failed)?,
             // There are no others.
             None => Arc::default(),
         };
         let facts = agent.facts();
         let join = HostJoin { name: name.clone(), address, facts };
         let drained = Drained::default();
-        let local = Arc::new(Host::new(Arc::new(agent), join, &clock, &drained));
+        let local = Arc::new(ClusterHost::new(Arc::new(agent), join, &clock, &drained));
         Ok(Self { clock, local, token, drained, remote: Arc::default() })
     }
 
@@ -119,7 +119,7 @@ impl Hosts {
             None => {
                 tracing::info!(host = %join.name, %address, "a host joined");
                 let agent = Arc::new(Remote::new(address, token.clone()));
-                let host = Host::new(agent, join, &self.clock, &self.drained);
+                let host = ClusterHost::new(agent, join, &self.clock, &self.drained);
                 hosts.insert(host.name.clone(), Arc::new(host));
             }
         }
@@ -134,7 +134,7 @@ impl Hosts {
     }
 
     /// Returns all known hosts, this one first.
-    pub fn all(&self) -> Vec<Arc<Host>> {
+    pub fn all(&self) -> Vec<Arc<ClusterHost>> {
         let mut hosts = self.lock();
         hosts.retain(|name, host| {
             let is_known = host.has_reported();
@@ -157,12 +157,12 @@ impl Hosts {
     }
 
     /// Returns control's own host.
-    pub fn local(&self) -> Arc<Host> {
+    pub fn local(&self) -> Arc<ClusterHost> {
         Arc::clone(&self.local)
     }
 
     /// Returns a host that has parts of a job of an earlier control, known or not.
-    pub fn at(&self, name: HostName, address: SocketAddr) -> Arc<Host> {
+    pub fn at(&self, name: HostName, address: SocketAddr) -> Arc<ClusterHost> {
         if let Some(known) = self.lock().get(&name).filter(|host| host.address() == Some(address)) {
             return Arc::clone(known);
         }
@@ -171,7 +171,7 @@ impl Hosts {
         let facts = HostFacts { overcommit: 1, ..HostFacts::default() };
         let join = HostJoin { name, address: Some(address), facts };
         let agent = Arc::new(Remote::new(address, token));
-        Arc::new(Host::new(agent, join, &self.clock, &self.drained))
+        Arc::new(ClusterHost::new(agent, join, &self.clock, &self.drained))
     }
 
     /// Returns the number of connections between hosts that were given up because data on them were
@@ -180,8 +180,9 @@ impl Hosts {
     pub fn damaged(&self) -> BTreeMap<String, u64> {
         let hosts = self.all();
         let name = |address: &String| {
-            let has_it =
-                |host: &&Arc<Host>| host.underlay().is_some_and(|own| own.to_string() == *address);
+            let has_it = |host: &&Arc<ClusterHost>| {
+                host.underlay().is_some_and(|own| own.to_string() == *address)
+            };
             let mut named = hosts.iter().filter(has_it).map(|host| host.name.to_string());
             named.next().filter(|_| named.next().is_none()).unwrap_or_else(|| address.clone())
         };
@@ -202,12 +203,12 @@ impl Hosts {
             .hint("give each host a name of its own with --name")
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<HostName, Arc<Host>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<HostName, Arc<ClusterHost>>> {
         self.remote.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Host {
+impl ClusterHost {
     /// Returns the memory limits that instances of functions may have together on the host, in
     /// bytes.
     pub fn memory_of_functions(&self) -> u64 {
@@ -236,7 +237,12 @@ impl Host {
         self.agent.local_facts().unwrap_or_else(|| self.lock().join.facts.clone())
     }
 
-    fn new(agent: Arc<dyn HostApi>, join: HostJoin, clock: &Arc<Clock>, drained: &Drained) -> Self {
+    fn new(
+        agent: Arc<dyn HostApi>,
+        join: HostJoin,
+        clock: &Arc<ProcessClock>,
+        drained: &Drained,
+    ) -> Self {
         let name = join.name.clone();
         let last_report = clock.now();
         let facts = Mutex::new(Facts { join, last_report, late: Duration::ZERO });

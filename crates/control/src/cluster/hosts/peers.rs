@@ -7,10 +7,10 @@ use snowmelt_rpc::HostStream;
 use snowmelt_tasks::peers::Peer;
 use snowmelt_types::{ErrorReport, HostName};
 
-use super::Host;
+use super::ClusterHost;
 
 #[async_trait]
-impl Peer for Host {
+impl Peer for ClusterHost {
     fn name(&self) -> HostName {
         self.name.clone()
     }

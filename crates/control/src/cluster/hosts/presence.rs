@@ -5,7 +5,7 @@ use std::time::Duration;
 use snowmelt_api::HostJoin;
 use snowmelt_types::Code;
 
-use super::{BEAT, Facts, Host, SILENT};
+use super::{BEAT, ClusterHost, Facts, SILENT};
 
 /// The longest silence of a host that was late before.
 const LATE: Duration = Duration::from_secs(15);
@@ -13,7 +13,7 @@ const LATE: Duration = Duration::from_secs(15);
 /// How long a host that is silent, or to which a connection broke, may take to answer a probe.
 const ASKED: Duration = Duration::from_secs(2);
 
-impl Host {
+impl ClusterHost {
     /// Returns whether the host has reported lately.
     pub fn has_reported(&self) -> bool {
         if self.is_local() {
@@ -84,16 +84,16 @@ mod tests {
 
     use super::*;
     use crate::cluster::hosts::Remote;
-    use crate::cluster::hosts::clock::Clock;
+    use crate::cluster::hosts::clock::ProcessClock;
     use crate::cluster::hosts::drains::Drained;
 
     const TICK: Duration = Duration::from_millis(250);
 
-    fn host(address: SocketAddr) -> Host {
-        let clock = Arc::new(Clock::default());
+    fn host(address: SocketAddr) -> ClusterHost {
+        let clock = Arc::new(ProcessClock::default());
         let token = Token::new("sixteen-characters").unwrap();
         let agent = Arc::new(Remote::new(address, token));
-        Host::new(agent, joins(address), &clock, &Drained::default())
+        ClusterHost::new(agent, joins(address), &clock, &Drained::default())
     }
 
     fn joins(address: SocketAddr) -> HostJoin {
@@ -101,7 +101,7 @@ mod tests {
         HostJoin { name: "one".to_owned().try_into().unwrap(), address: Some(address), facts }
     }
 
-    fn pass(host: &Host, time: Duration) {
+    fn pass(host: &ClusterHost, time: Duration) {
         (0..time.as_millis() / TICK.as_millis()).for_each(|_| host.clock.tick(TICK));
     }
 

@@ -5,7 +5,7 @@
 use snowmelt_node::InstanceLease;
 use snowmelt_types::{ErrorReport, Report};
 
-use super::{Callee, Placed, Placements};
+use super::{CallPlacement, Callee, Placements};
 
 /// The number of hosts on which an instance is tried to be started for a call: what fails on all of
 /// them would fail on others as well.
@@ -14,9 +14,9 @@ pub(crate) const MAX_FAILURES: u32 = 3;
 /// A host for a call or a lease, and on control's own host an instance.
 pub(crate) enum Acquired {
     /// An instance on control's own host.
-    Here(InstanceLease, Placed),
+    Here(InstanceLease, CallPlacement),
     /// Another host, which finds an instance for the call.
-    There(Placed),
+    There(CallPlacement),
 }
 
 impl Placements {
@@ -29,7 +29,7 @@ impl Placements {
     async fn acquire_on(
         &self,
         Callee { whose, needs, unit, limits, .. }: Callee<'_>,
-        mut placed: Placed,
+        mut placed: CallPlacement,
     ) -> Result<Acquired, ErrorReport> {
         let node = &self.inner.node;
         loop {
@@ -58,7 +58,7 @@ impl Placements {
     pub async fn acquire_again(
         &self,
         callee: Callee<'_>,
-        placed: Placed,
+        placed: CallPlacement,
         (error, failed): (Box<ErrorReport>, bool),
         failures: &mut u32,
     ) -> Result<Acquired, ErrorReport> {

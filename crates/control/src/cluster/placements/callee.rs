@@ -27,12 +27,12 @@ pub(crate) struct Callee<'a> {
     pub limits: &'a Arc<InstanceLimits>,
     pub load: &'a Load,
     /// The function in the form in which other hosts are sent it; `None` if they cannot run it.
-    pub sent: Option<Sent<'a>>,
+    pub sent: Option<FunctionTransfer<'a>>,
 }
 
-/// The form in which other hosts are sent a function.
+/// The form in which a function is sent to other hosts.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sent<'a> {
+pub(crate) struct FunctionTransfer<'a> {
     pub code: &'a FunctionCode,
     /// Values of the secrets that instances have.
     pub secrets: Option<&'a Secrets>,

@@ -11,7 +11,7 @@ use snowmelt_types::HostName;
 use tokio::sync::oneshot;
 
 use super::{Decided, Placements};
-use crate::cluster::hosts::{BEAT, Host};
+use crate::cluster::hosts::{BEAT, ClusterHost};
 
 /// The hosts of a burst, until it is over. Dropping it says so.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl Placements {
         &self,
         gang: &Arc<Gang>,
         waits: impl Fn(GangRoom),
-    ) -> Result<(PlacedGang, Vec<(Arc<Host>, u32)>), NoHosts> {
+    ) -> Result<(PlacedGang, Vec<(Arc<ClusterHost>, u32)>), NoHosts> {
         // Hosts may have joined or been drained a moment ago, and nobody follows a host that is alone.
         self.take_reports();
         let (sender, mut decided) = oneshot::channel();

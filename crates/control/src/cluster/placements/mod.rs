@@ -30,17 +30,17 @@ use snowmelt_types::{Code, Digest, ErrorReport, HostName};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use super::hosts::{BEAT, Host, Hosts};
+use super::hosts::{BEAT, ClusterHost, Hosts};
 use super::trees::{self, OwnPlaces, Role, Trees};
 use crate::state::records::FunctionRecord;
 
 pub(crate) use acquisition::{Acquired, MAX_FAILURES};
 use arrivals::JOINED_AGAIN;
-pub(crate) use callee::{Callee, Sent, Whose};
+pub(crate) use callee::{Callee, FunctionTransfer, Whose};
 pub(crate) use gangs::{NoHosts, PlacedGang};
 pub(crate) use peers::QueryPeers;
-pub(crate) use placement::Placed;
-use preparations::Prepared;
+pub(crate) use placement::CallPlacement;
+use preparations::Preparations;
 pub(crate) use remote_calls::{Ran, is_unanswered};
 
 /// The least time for which a call waits for a host. A call whose time limit is longer waits for
@@ -49,7 +49,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Settings of an operator for placements.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct PlacementSettings {
     /// The most instances of a function on one host.
     pub instances_per_host: u32,
     /// A host is reclaimed from a function that was not called there for this long; with 0 it is
@@ -82,7 +82,7 @@ struct Inner {
     began: Instant,
     // Held for a decision only.
     state: Mutex<State>,
-    prepared: Prepared,
+    prepared: Preparations,
     is_elastic: bool,
     burst_wait: Duration,
 }
@@ -90,7 +90,7 @@ struct Inner {
 #[derive(Debug)]
 struct State {
     scheduler: Scheduler,
-    hosts: BTreeMap<HostName, Arc<Host>>,
+    hosts: BTreeMap<HostName, Arc<ClusterHost>>,
     waiting: HashMap<Ticket, oneshot::Sender<Decided>>,
     /// Hosts that were asked which functions they have.
     asked: HashSet<HostName>,
@@ -103,15 +103,15 @@ struct State {
 /// The decision of the scheduler that a waiting call, burst or task is told.
 #[derive(Debug)]
 enum Decided {
-    On(Arc<Host>),
+    On(Arc<ClusterHost>),
     /// All ranks of a burst are placed.
-    OnAll(Vec<(Arc<Host>, u32)>),
+    OnAll(Vec<(Arc<ClusterHost>, u32)>),
     Expired,
     Refused,
 }
 
 impl Placements {
-    pub fn new(node: Node, hosts: Hosts, trees: Trees, settings: Settings) -> Self {
+    pub fn new(node: Node, hosts: Hosts, trees: Trees, settings: PlacementSettings) -> Self {
         let policy = Policy {
             instances_per_host: settings.instances_per_host.max(1),
             near: Some(hosts.local().name.clone()),
@@ -136,7 +136,7 @@ impl Placements {
             is_alone: AtomicBool::new(true),
             began: Instant::now(),
             state: Mutex::new(state),
-            prepared: Prepared::default(),
+            prepared: Preparations::default(),
             is_elastic: settings.is_elastic,
             burst_wait: settings.burst_wait,
         };
@@ -154,8 +154,8 @@ impl Placements {
     }
 
     /// Returns control's own host, for a call that has an instance there already.
-    pub fn here(&self) -> Placed {
-        Placed::alone(self.clone(), self.inner.hosts.local())
+    pub fn here(&self) -> CallPlacement {
+        CallPlacement::alone(self.clone(), self.inner.hosts.local())
     }
 
     /// Returns whether all calls run on control's own host, because there is no other.
@@ -172,9 +172,13 @@ impl Placements {
     ///
     /// # Errors
     /// `SM-0514` if none has room in time, or ever.
-    pub async fn place(&self, call: &Arc<Call>, whose: Whose<'_>) -> Result<Placed, ErrorReport> {
+    pub async fn place(
+        &self,
+        call: &Arc<Call>,
+        whose: Whose<'_>,
+    ) -> Result<CallPlacement, ErrorReport> {
         if self.is_alone() {
-            return Ok(Placed::alone(self.clone(), self.inner.hosts.local()));
+            return Ok(CallPlacement::alone(self.clone(), self.inner.hosts.local()));
         }
         self.meet_new_hosts();
         let (sender, decided) = oneshot::channel();
@@ -188,17 +192,17 @@ impl Placements {
             ticket
         };
         // Dropping it withdraws the call, also while it waits.
-        let placed = Placed::new(self.clone(), self.inner.hosts.local(), ticket);
+        let placed = CallPlacement::new(self.clone(), self.inner.hosts.local(), ticket);
         self.wait(placed, decided, call, whose).await
     }
 
     async fn wait(
         &self,
-        mut placed: Placed,
+        mut placed: CallPlacement,
         decided: oneshot::Receiver<Decided>,
         call: &Call,
         whose: Whose<'_>,
-    ) -> Result<Placed, ErrorReport> {
+    ) -> Result<CallPlacement, ErrorReport> {
         match decided.await {
             Ok(Decided::On(host)) => {
                 placed.host = host;

@@ -7,12 +7,12 @@ use snowmelt_types::ErrorReport;
 use tokio::sync::oneshot;
 
 use super::{Placements, Whose};
-use crate::cluster::hosts::Host;
+use crate::cluster::hosts::ClusterHost;
 
-/// The host of a call, until the call is over. Dropping it tells the scheduler.
+/// The placement of a call on a host, until the call is over. Dropping it tells the scheduler.
 #[derive(Debug)]
-pub(crate) struct Placed {
-    pub host: Arc<Host>,
+pub(crate) struct CallPlacement {
+    pub host: Arc<ClusterHost>,
     placements: Placements,
     /// The ticket of the call in the scheduler; `None` on a platform of one host.
     ticket: Option<Ticket>,
@@ -29,12 +29,12 @@ enum Left {
     OneLess,
 }
 
-impl Placed {
-    pub(super) fn new(placements: Placements, host: Arc<Host>, ticket: Ticket) -> Self {
+impl CallPlacement {
+    pub(super) fn new(placements: Placements, host: Arc<ClusterHost>, ticket: Ticket) -> Self {
         Self { host, placements, ticket: Some(ticket), left: Left::Unknown }
     }
 
-    pub(super) fn alone(placements: Placements, host: Arc<Host>) -> Self {
+    pub(super) fn alone(placements: Placements, host: Arc<ClusterHost>) -> Self {
         Self { host, placements, ticket: None, left: Left::Unknown }
     }
 
@@ -73,7 +73,7 @@ impl Placed {
     }
 }
 
-impl Drop for Placed {
+impl Drop for CallPlacement {
     fn drop(&mut self) {
         let Some(ticket) = self.ticket else { return };
         match self.left {

@@ -9,33 +9,33 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use snowmelt_types::{Digest, ErrorReport, HostName};
 use tokio::sync::OnceCell;
 
-use crate::cluster::hosts::Host;
+use crate::cluster::hosts::ClusterHost;
 
-/// The hosts on which functions are prepared.
+/// The preparations of functions on hosts.
 #[derive(Debug, Default)]
-pub(super) struct Prepared {
+pub(super) struct Preparations {
     // Held for a lookup only.
     cells: Mutex<Cells>,
 }
 
 /// A cell for each host and function, which is set once the function is prepared on the host.
-type Cells = HashMap<HostName, HashMap<Digest, Cell>>;
+type Cells = HashMap<HostName, HashMap<Digest, PreparationCell>>;
 
-pub(super) type Cell = Arc<OnceCell<()>>;
+pub(super) type PreparationCell = Arc<OnceCell<()>>;
 
 /// The result of having a host forget a function: until it is known, the cell stays empty. An error
 /// if the host does not answer.
-type Taken = Result<(), ErrorReport>;
+type ForgetResult = Result<(), ErrorReport>;
 
-impl Prepared {
-    pub fn cell(&self, host: &HostName, function: &Digest) -> Cell {
+impl Preparations {
+    pub fn cell(&self, host: &HostName, function: &Digest) -> PreparationCell {
         let mut cells = self.lock();
         let on_host = cells.entry(host.clone()).or_default();
         Arc::clone(on_host.entry(function.clone()).or_default())
     }
 
     /// Forgets that a host has a function prepared.
-    pub fn forget(&self, host: &HostName, function: &Digest, cell: &Cell) {
+    pub fn forget(&self, host: &HostName, function: &Digest, cell: &PreparationCell) {
         if let Some(on_host) = self.lock().get_mut(host)
             && on_host.get(function).is_some_and(|known| Arc::ptr_eq(known, cell))
         {
@@ -52,8 +52,8 @@ impl Prepared {
     }
 
     /// Has calls that come from now on prepare a function again on a host.
-    pub fn renew(&self, host: &HostName, function: &Digest) -> Cell {
-        let cell = Cell::default();
+    pub fn renew(&self, host: &HostName, function: &Digest) -> PreparationCell {
+        let cell = PreparationCell::default();
         let mut cells = self.lock();
         cells.entry(host.clone()).or_default().insert(function.clone(), Arc::clone(&cell));
         cell
@@ -61,7 +61,12 @@ impl Prepared {
 
     /// Tells a host to forget a function of a renewed cell, unless a call has had it prepared again
     /// before. Calls that come meanwhile wait.
-    pub async fn take_back(&self, host: &Host, function: &Digest, cell: &Cell) -> Taken {
+    pub async fn take_back(
+        &self,
+        host: &ClusterHost,
+        function: &Digest,
+        cell: &PreparationCell,
+    ) -> ForgetResult {
         let telling = async {
             tracing::debug!(host = %host.name, function = function.short(), "taken back");
             Err(host.agent.forget_function(function).await)
@@ -96,7 +101,7 @@ mod tests {
     #[tokio::test]
     async fn a_call_that_comes_while_a_host_forgets_prepares_after_it() {
         let (fake, host) = FakeHost { slow_to_forget: true, ..FakeHost::default() }.named("far");
-        let prepared = Prepared::default();
+        let prepared = Preparations::default();
         let function = Digest::of("f");
         prepared.cell(&host.name, &function).set(()).unwrap();
 
@@ -116,7 +121,7 @@ mod tests {
     #[tokio::test]
     async fn a_host_keeps_what_a_call_has_prepared_again_before() {
         let (fake, host) = FakeHost::default().named("far");
-        let prepared = Prepared::default();
+        let prepared = Preparations::default();
         let function = Digest::of("f");
         let cell = prepared.renew(&host.name, &function);
         prepared.cell(&host.name, &function).set(()).unwrap();

@@ -12,7 +12,7 @@ use snowmelt_schedule::Reclaimed;
 use snowmelt_types::{Digest, HostName};
 
 use super::{Placements, State};
-use crate::cluster::hosts::Host;
+use crate::cluster::hosts::ClusterHost;
 
 impl Placements {
     /// Takes back functions and images whose time is up.
@@ -41,7 +41,7 @@ impl Placements {
         self.lock().scheduler.has_functions(host)
     }
 
-    fn take_back(&self, host: Arc<Host>, function: Digest) {
+    fn take_back(&self, host: Arc<ClusterHost>, function: Digest) {
         let cell = self.inner.prepared.renew(&host.name, &function);
         let placements = self.clone();
         tokio::spawn(async move {
@@ -55,7 +55,7 @@ impl Placements {
     }
 
     /// Asks a host that was not known before what it has of an earlier control.
-    pub(super) fn ask_what_it_has(&self, host: Arc<Host>) {
+    pub(super) fn ask_what_it_has(&self, host: Arc<ClusterHost>) {
         let placements = self.clone();
         tokio::spawn(async move {
             let had = host.agent.prepared_functions().await;
@@ -76,7 +76,7 @@ impl Placements {
 
 impl State {
     /// Returns whether a host is there that was not asked yet.
-    pub(super) fn is_to_be_asked(&mut self, host: &Host) -> bool {
+    pub(super) fn is_to_be_asked(&mut self, host: &ClusterHost) -> bool {
         !host.is_local() && self.asked.insert(host.name.clone())
     }
 

@@ -12,10 +12,10 @@ use snowmelt_tasks::peers::Peer;
 use snowmelt_tasks::remote::leases::{FarInstance, FarLease, NotLeased};
 use snowmelt_types::{Code, Digest, ErrorReport};
 
-use super::preparations::Cell;
-use super::{Callee, Inner, Placements, Sent};
+use super::preparations::PreparationCell;
+use super::{Callee, FunctionTransfer, Inner, Placements};
 use crate::cluster::files;
-use crate::cluster::hosts::{AnswerRoom, Host, NotCalled};
+use crate::cluster::hosts::{AnswerRoom, ClusterHost, NotCalled};
 
 /// How often a function is prepared on a host for one call: the host may have been started again.
 const TRIES: usize = 2;
@@ -49,7 +49,7 @@ impl Placements {
     /// lost while it ran the call, `SM-0715` if only the connection broke.
     pub async fn call(
         &self,
-        host: &Arc<Host>,
+        host: &Arc<ClusterHost>,
         callee: Callee<'_>,
         call: &FunctionCall,
     ) -> Result<Ran<FunctionEnd>, ErrorReport> {
@@ -89,7 +89,7 @@ impl Placements {
     /// The function cannot be prepared or loaded there, for a reason that is its own.
     pub async fn lease(
         &self,
-        host: &Arc<Host>,
+        host: &Arc<ClusterHost>,
         callee: Callee<'_>,
     ) -> Result<Ran<FarLease>, ErrorReport> {
         let function = &callee.needs.function;
@@ -117,9 +117,9 @@ impl Placements {
     /// Has a host prepare a function, unless the host has prepared it already.
     async fn prepared(
         &self,
-        host: &Arc<Host>,
+        host: &Arc<ClusterHost>,
         callee: Callee<'_>,
-        cell: &Cell,
+        cell: &PreparationCell,
     ) -> Result<(), ErrorReport> {
         let preparing = cell.get_or_try_init(|| self.prepare(host, callee, 0, None));
         tokio::select! {
@@ -132,13 +132,13 @@ impl Placements {
     /// of instances prewarmed from now on: the given one, or as many as before.
     pub async fn prepare(
         &self,
-        host: &Arc<Host>,
+        host: &Arc<ClusterHost>,
         callee: Callee<'_>,
         start: u32,
         prewarmed: Option<u32>,
     ) -> Result<(), ErrorReport> {
         let function = &callee.needs.function;
-        let Some(Sent { code, secrets, tree }) = callee.sent else {
+        let Some(FunctionTransfer { code, secrets, tree }) = callee.sent else {
             let name = callee.whose.function;
             let message = format!("`{name}` cannot be sent to {}", host.name);
             return Err(ErrorReport::new(Code::INTERNAL, message));
@@ -201,18 +201,18 @@ fn not<T>(error: ErrorReport, failed: bool) -> Ran<T> {
     Ran::Not { error: Box::new(error), failed }
 }
 
-fn forgets<T>(host: &Host) -> Ran<T> {
+fn forgets<T>(host: &ClusterHost) -> Ran<T> {
     let message = format!("{} forgets the function as soon as it is prepared", host.name);
     let error = ErrorReport::new(Code::FUNCTION_ABSENT, message);
     not(error, true)
 }
 
-fn gone(host: &Host) -> ErrorReport {
+fn gone(host: &ClusterHost) -> ErrorReport {
     ErrorReport::new(Code::SERVER_UNREACHABLE, format!("{} does not answer any more", host.name))
 }
 
 /// Makes the error of a call that has no answer.
-async fn unanswered(host: &Host, why: &str) -> ErrorReport {
+async fn unanswered(host: &ClusterHost, why: &str) -> ErrorReport {
     if !host.is_there().await {
         return lost(host, why);
     }
@@ -220,7 +220,7 @@ async fn unanswered(host: &Host, why: &str) -> ErrorReport {
     ErrorReport::new(Code::CONNECTION_LOST, message).hint(MAY_HAVE_RUN)
 }
 
-fn lost(host: &Host, why: &str) -> ErrorReport {
+fn lost(host: &ClusterHost, why: &str) -> ErrorReport {
     let message = format!("{} was lost while it ran the call: {why}", host.name);
     ErrorReport::new(Code::CALL_LOST, message).hint(MAY_HAVE_RUN)
 }

@@ -20,11 +20,11 @@ use super::{Decided, Placements, room};
 pub(crate) struct PlacedTask {
     placements: Placements,
     task: Arc<Task>,
-    held: Held,
+    held: TaskHold,
 }
 
 #[derive(Debug)]
-enum Held {
+enum TaskHold {
     Nothing,
     Waits(Ticket, oneshot::Receiver<Decided>),
     /// The task waited and a host was found, which the query has not been told yet.
@@ -39,7 +39,7 @@ impl Placements {
             return None;
         }
         self.meet_new_hosts();
-        Some(self.with(Arc::new(task), Held::Nothing))
+        Some(self.with(Arc::new(task), TaskHold::Nothing))
     }
 
     /// Has tasks run on their hosts, all of them or none.
@@ -62,7 +62,7 @@ impl Placements {
                     refused = Some(host);
                     break;
                 };
-                placed.push(self.with(task, Held::On(ticket)));
+                placed.push(self.with(task, TaskHold::On(ticket)));
             }
         }
         // Those before it are given back outside the lock.
@@ -74,7 +74,7 @@ impl Placements {
         let task = Arc::new(task);
         let now = self.now();
         let ticket = self.lock().scheduler.runs_task(Arc::clone(&task), host, now);
-        self.with(task, Held::On(ticket))
+        self.with(task, TaskHold::On(ticket))
     }
 
     /// Returns whether tasks of queries were placed on a host.
@@ -82,7 +82,7 @@ impl Placements {
         self.lock().scheduler.has_tasks(host)
     }
 
-    fn with(&self, task: Arc<Task>, held: Held) -> PlacedTask {
+    fn with(&self, task: Arc<Task>, held: TaskHold) -> PlacedTask {
         PlacedTask { placements: self.clone(), task, held }
     }
 }
@@ -90,7 +90,7 @@ impl Placements {
 impl PlacedTask {
     /// Takes a decision of the scheduler that has come meanwhile.
     fn hear(&mut self) {
-        if let Held::Waits(ticket, decided) = &mut self.held {
+        if let TaskHold::Waits(ticket, decided) = &mut self.held {
             let ticket = *ticket;
             match decided.try_recv() {
                 Ok(decision) => self.decided(ticket, Some(decision)),
@@ -102,10 +102,10 @@ impl PlacedTask {
 
     fn decided(&mut self, ticket: Ticket, decision: Option<Decided>) {
         match decision {
-            Some(Decided::On(host)) => self.held = Held::Found(ticket, host.name.clone()),
+            Some(Decided::On(host)) => self.held = TaskHold::Found(ticket, host.name.clone()),
             // Its host has just left: it asks again.
             _ => {
-                self.held = Held::Nothing;
+                self.held = TaskHold::Nothing;
                 self.placements.is_over(ticket, None);
             }
         }
@@ -120,13 +120,13 @@ impl PlacedTask {
         let wish = Wish { hosts, behind, since: now.saturating_sub(waited) };
         let mut state = self.placements.lock();
         state.scheduler.report(&local.name, room(&facts));
-        if let Held::Waits(ticket, _) = &self.held {
+        if let TaskHold::Waits(ticket, _) = &self.held {
             state.scheduler.wish(*ticket, wish);
         } else {
             let (sender, decided) = oneshot::channel();
             let ticket = state.scheduler.ask_task(Arc::clone(&self.task), wish, now);
             state.waiting.insert(ticket, sender);
-            self.held = Held::Waits(ticket, decided);
+            self.held = TaskHold::Waits(ticket, decided);
         }
         state.decide(now);
     }
@@ -139,42 +139,42 @@ impl TaskPlace for PlacedTask {
         let task = Arc::clone(&self.task);
         let now = self.placements.now();
         let ticket = self.placements.lock().scheduler.start_task(task, host, now);
-        self.held = ticket.map_or(Held::Nothing, Held::On);
+        self.held = ticket.map_or(TaskHold::Nothing, TaskHold::On);
         ticket.is_some()
     }
 
     fn wait(&mut self, wish: TaskWish) -> Option<HostName> {
-        if matches!(self.held, Held::On(_)) {
+        if matches!(self.held, TaskHold::On(_)) {
             self.leave();
         }
         self.hear();
-        if !matches!(self.held, Held::Found(..)) {
+        if !matches!(self.held, TaskHold::Found(..)) {
             self.queue(wish);
             self.hear();
         }
-        let Held::Found(ticket, host) = &self.held else { return None };
+        let TaskHold::Found(ticket, host) = &self.held else { return None };
         let ticket = *ticket;
         let host = host.clone();
-        self.held = Held::On(ticket);
+        self.held = TaskHold::On(ticket);
         Some(host)
     }
 
     async fn placed(&mut self) {
         match &mut self.held {
-            Held::Waits(ticket, decided) => {
+            TaskHold::Waits(ticket, decided) => {
                 let ticket = *ticket;
                 let decision = decided.await.ok();
                 self.decided(ticket, decision);
             }
-            Held::Found(..) => {}
-            Held::Nothing | Held::On(_) => pending().await,
+            TaskHold::Found(..) => {}
+            TaskHold::Nothing | TaskHold::On(_) => pending().await,
         }
     }
 
     fn refused(&mut self) {
-        let Held::On(ticket) = self.held else { return };
+        let TaskHold::On(ticket) = self.held else { return };
         let (sender, decided) = oneshot::channel();
-        self.held = Held::Waits(ticket, decided);
+        self.held = TaskHold::Waits(ticket, decided);
         let now = self.placements.now();
         let mut state = self.placements.lock();
         state.waiting.insert(ticket, sender);
@@ -183,9 +183,9 @@ impl TaskPlace for PlacedTask {
     }
 
     fn leave(&mut self) {
-        match std::mem::replace(&mut self.held, Held::Nothing) {
-            Held::Nothing => {}
-            Held::Waits(ticket, _) | Held::Found(ticket, _) | Held::On(ticket) => {
+        match std::mem::replace(&mut self.held, TaskHold::Nothing) {
+            TaskHold::Nothing => {}
+            TaskHold::Waits(ticket, _) | TaskHold::Found(ticket, _) | TaskHold::On(ticket) => {
                 self.placements.is_over(ticket, None);
             }
         }

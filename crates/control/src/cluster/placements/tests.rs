@@ -13,7 +13,7 @@ use crate::cluster::pool::{HostPool, HostProgram};
 use crate::platform::rig::{IdlePlatform, idle_platform};
 
 const MIB: u64 = 1 << 20;
-const SETTINGS: Settings = Settings {
+const SETTINGS: PlacementSettings = PlacementSettings {
     instances_per_host: 20,
     reclaim_after: Duration::from_secs(900),
     burst_wait: Duration::from_secs(300),
@@ -25,7 +25,10 @@ async fn placements(memory: u64) -> (Placements, Hosts, IdlePlatform) {
     placements_with(memory, SETTINGS).await
 }
 
-async fn placements_with(memory: u64, settings: Settings) -> (Placements, Hosts, IdlePlatform) {
+async fn placements_with(
+    memory: u64,
+    settings: PlacementSettings,
+) -> (Placements, Hosts, IdlePlatform) {
     let idle = idle_platform().await;
     let node = idle.platform.node.clone();
     let agent = Agent::new(node.clone(), Some(ByteSize(0)));
@@ -71,7 +74,7 @@ fn call(memory: u64) -> Arc<Call> {
     })
 }
 
-async fn place(placements: &Placements, memory: u64) -> Result<Placed, ErrorReport> {
+async fn place(placements: &Placements, memory: u64) -> Result<CallPlacement, ErrorReport> {
     let whose = Whose { function: "f", limit: Duration::from_secs(1) };
     placements.place(&call(memory), whose).await
 }
@@ -208,7 +211,7 @@ async fn a_burst_waits_until_another_one_is_over_and_leaves_the_queue_when_it_is
 
 #[tokio::test]
 async fn a_burst_waits_for_calls_for_as_long_as_the_setting_says_or_not_at_all() {
-    let settings = Settings { burst_wait: Duration::ZERO, ..SETTINGS };
+    let settings = PlacementSettings { burst_wait: Duration::ZERO, ..SETTINGS };
     let (placements, _, _idle) = placements_with(100 * MIB, settings).await;
     placements.hosts_have_joined_again();
     let call = place(&placements, 60 * MIB).await.unwrap();

@@ -24,12 +24,12 @@ const MAX_PRINTED: usize = 1 << 20;
 
 /// A program of the user that starts and ends hosts.
 #[derive(Debug)]
-pub(crate) struct Program {
+pub(crate) struct PoolProgram {
     pub path: PathBuf,
     pub limit: Duration,
 }
 
-impl Program {
+impl PoolProgram {
     pub fn new(path: PathBuf) -> Self {
         Self { path, limit: LIMIT }
     }
@@ -96,7 +96,7 @@ async fn last_of(from: Option<impl AsyncRead + Unpin>) -> std::io::Result<Vec<u8
 }
 
 #[async_trait]
-impl HostProvider for Program {
+impl HostProvider for PoolProgram {
     fn describe(&self) -> String {
         self.path.display().to_string()
     }
@@ -123,12 +123,12 @@ mod tests {
 
     use super::*;
 
-    fn program(text: &str) -> (Program, tempfile::TempDir) {
+    fn program(text: &str) -> (PoolProgram, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("provider");
         std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
-        (Program::new(path), folder)
+        (PoolProgram::new(path), folder)
     }
 
     #[tokio::test]
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(failed.known_code(), Code::HOST_PROVIDER);
         assert!(failed.message.contains("start 1") && failed.message.contains("no quota"));
         let (hanging, _folder) = program("exec sleep 3600");
-        let hanging = Program { limit: Duration::from_millis(50), ..hanging };
+        let hanging = PoolProgram { limit: Duration::from_millis(50), ..hanging };
         assert!(hanging.hosts().await.unwrap_err().message.contains("no end in 50ms"));
         let (odd, _folder) = program("echo 'not/a/name'");
         assert_eq!(odd.hosts().await.unwrap_err().known_code(), Code::HOST_PROVIDER);
@@ -162,7 +162,7 @@ mod tests {
         let (loud, _folder) = program("yes a | head -c 3000000 >&2; echo at last >&2; exit 1");
         let failed = loud.hosts().await.unwrap_err();
         assert!(failed.message.ends_with("at last") && failed.message.len() < 1000);
-        let missing = Program::new("/nowhere/at/all".into());
+        let missing = PoolProgram::new("/nowhere/at/all".into());
         assert_eq!(missing.hosts().await.unwrap_err().known_code(), Code::HOST_PROVIDER);
     }
 }

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::hosts::{BEAT, Hosts};
 use super::placements::{Placements, or_never};
-use command::Program;
+use command::PoolProgram;
 use provider::{HostProvider, Static};
 
 /// The number of reports of a drained host in which it runs nothing, before it is released.
@@ -81,7 +81,7 @@ impl HostPool {
     ) -> Self {
         let (least, most) = program.map_or((1, 1), |program| (program.least, program.most));
         let provider: Arc<dyn HostProvider> = match program {
-            Some(program) => Arc::new(Program::new(program.path.clone())),
+            Some(program) => Arc::new(PoolProgram::new(program.path.clone())),
             None => Arc::new(Static),
         };
         let policy = PoolPolicy { least, most, release_after: or_never(release_after) };

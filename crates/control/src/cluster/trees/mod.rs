@@ -20,9 +20,9 @@ use snowmelt_tree::StripeMove;
 use snowmelt_types::{Digest, HostName};
 use tokio_util::sync::CancellationToken;
 
-use super::hosts::{BEAT, Host, Hosts};
+use super::hosts::{BEAT, ClusterHost, Hosts};
 use crate::state::records::FunctionRecord;
-use readers::Readers;
+use readers::TreeReaders;
 
 /// The most images with trees; the one that was used longest ago is forgotten first.
 const MAX_TREES: usize = 1000;
@@ -44,7 +44,7 @@ struct Grown {
 
 #[derive(Debug)]
 struct Used {
-    hosts: Readers,
+    hosts: TreeReaders,
     /// The number of the last placement that used the image.
     last: u64,
     /// Hosts that were placed since [`Trees::roles`].
@@ -64,9 +64,9 @@ pub(crate) struct Role {
 }
 
 /// Hosts, each with the place that it is to be told.
-type Told = Vec<(Arc<Host>, TreePlace)>;
+type Told = Vec<(Arc<ClusterHost>, TreePlace)>;
 
-type Known = HashMap<HostName, Arc<Host>>;
+type HostMap = HashMap<HostName, Arc<ClusterHost>>;
 
 impl Trees {
     /// Makes an empty set of trees. Images get trees only with `of_images`; files of functions
@@ -82,13 +82,18 @@ impl Trees {
 
     /// Gives hosts that are about to use an image their places in its trees, and tells others their
     /// places that change with it.
-    pub fn place(&self, image: &str, hosts: &Hosts, on: &[Arc<Host>]) -> Vec<TreePlace> {
+    pub fn place(&self, image: &str, hosts: &Hosts, on: &[Arc<ClusterHost>]) -> Vec<TreePlace> {
         let (places, moved) = self.place_among(image, &usable(hosts), on);
         tell(moved);
         places
     }
 
-    fn place_among(&self, image: &str, known: &Known, on: &[Arc<Host>]) -> (Vec<TreePlace>, Told) {
+    fn place_among(
+        &self,
+        image: &str,
+        known: &HostMap,
+        on: &[Arc<ClusterHost>],
+    ) -> (Vec<TreePlace>, Told) {
         let mut grown = self.lock();
         let joining = || on.iter().map(|host| &host.name).filter(|name| known.contains_key(*name));
         grown.members.extend(joining().cloned());
@@ -166,7 +171,7 @@ impl Trees {
         tell(self.without(image, host, &usable(hosts)));
     }
 
-    fn without(&self, image: &Digest, host: &HostName, known: &Known) -> Told {
+    fn without(&self, image: &Digest, host: &HostName, known: &HostMap) -> Told {
         let mut grown = self.lock();
         let mut all = grown.by_image.iter_mut();
         let found = all.find(|(name, _)| Digest::of(name.as_str()) == *image);
@@ -182,7 +187,7 @@ impl Trees {
 
     /// Removes hosts that are not known, and gives the new places of others. Looks at the trees only
     /// if there is one.
-    fn without_lost(&self, known: &Known) -> Told {
+    fn without_lost(&self, known: &HostMap) -> Told {
         let mut grown = self.lock();
         let is_lost = |host: &HostName| !known.contains_key(host);
         let lost: Vec<HostName> = grown.members.extract_if(.., is_lost).collect();
@@ -215,7 +220,7 @@ impl Grown {
         }
         // Only control has a file: without trees all hosts would read it over control's link.
         let by_trees = !self.images_alone || is_file_tree(image);
-        let new = || Used { hosts: Readers::new(by_trees), last, placed: BTreeSet::new() };
+        let new = || Used { hosts: TreeReaders::new(by_trees), last, placed: BTreeSet::new() };
         let trees = self.by_image.entry(image.to_owned()).or_insert_with(new);
         trees.last = last;
         trees
@@ -263,8 +268,9 @@ fn tell(told: Told) {
 
 /// Returns the hosts that may be in trees: those that get new work, and that no other host accuses
 /// of wrong blocks. Others read from the registry, and nobody reads from them.
-fn usable(hosts: &Hosts) -> Known {
-    let mut known: Known = hosts.open().into_iter().map(|host| (host.name.clone(), host)).collect();
+fn usable(hosts: &Hosts) -> HostMap {
+    let mut known: HostMap =
+        hosts.open().into_iter().map(|host| (host.name.clone(), host)).collect();
     for name in hosts.all().iter().flat_map(|host| host.expelled()) {
         known.remove(&name);
     }
@@ -272,13 +278,18 @@ fn usable(hosts: &Hosts) -> Known {
 }
 
 /// Returns the places of hosts that have moved, once for each host.
-fn moved(readers: &Readers, image: &str, moves: Vec<StripeMove<HostName>>, known: &Known) -> Told {
+fn moved(
+    readers: &TreeReaders,
+    image: &str,
+    moves: Vec<StripeMove<HostName>>,
+    known: &HostMap,
+) -> Told {
     let hosts: BTreeSet<HostName> = moves.into_iter().map(|step| step.host).collect();
     let hosts = hosts.iter().filter_map(|host| known.get(host));
     hosts.map(|host| (Arc::clone(host), place_in(readers, image, &host.name, known))).collect()
 }
 
-fn place_in(readers: &Readers, image: &str, host: &HostName, known: &Known) -> TreePlace {
+fn place_in(readers: &TreeReaders, image: &str, host: &HostName, known: &HostMap) -> TreePlace {
     let from = |stripe: usize| {
         // One that was lost just now is taken out soon.
         let parent = readers.parent(stripe, host).and_then(|parent| known.get(parent));
@@ -288,7 +299,7 @@ fn place_in(readers: &Readers, image: &str, host: &HostName, known: &Known) -> T
     TreePlace { tree: image.to_owned(), from: (0..readers.stripes()).map(from).collect(), beside }
 }
 
-fn upstream(parent: &Host) -> Option<Upstream> {
+fn upstream(parent: &ClusterHost) -> Option<Upstream> {
     let name = parent.name.to_string();
     if parent.is_local() {
         return Some(Upstream::Control(name));

@@ -10,14 +10,14 @@ use snowmelt_types::HostName;
 
 /// The hosts that use an image.
 #[derive(Debug)]
-pub(super) enum Readers {
+pub(super) enum TreeReaders {
     /// Hosts that read from each other, in trees.
     Trees(Box<Striped<HostName>>),
     /// Hosts that each read from the registry, with all blocks in one stripe.
     Alone(BTreeSet<HostName>),
 }
 
-impl Readers {
+impl TreeReaders {
     /// Makes a set without hosts.
     pub fn new(by_trees: bool) -> Self {
         match by_trees {

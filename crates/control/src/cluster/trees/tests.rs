@@ -5,7 +5,7 @@ use snowmelt_node::file_tree;
 use super::*;
 use crate::cluster::hosts::fake::FakeHost;
 
-fn hosts(names: &[&str]) -> (Known, Vec<Arc<Host>>) {
+fn hosts(names: &[&str]) -> (HostMap, Vec<Arc<ClusterHost>>) {
     let made: Vec<_> = names.iter().map(|name| FakeHost::default().named(name).1).collect();
     let known = made.iter().map(|host| (host.name.clone(), Arc::clone(host))).collect();
     (known, made)
@@ -54,7 +54,7 @@ fn hosts_get_places_once_and_others_are_told_what_changes() {
         assert_eq!(place, places[at], "they were told where they are");
     }
     assert!(trees.without_lost(&known).is_empty());
-    assert!(trees.without_lost(&Known::default()).is_empty());
+    assert!(trees.without_lost(&HostMap::default()).is_empty());
     assert!(trees.lock().by_image.is_empty() && trees.lock().members.is_empty());
 }
 

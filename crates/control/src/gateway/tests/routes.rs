@@ -17,7 +17,7 @@ pub(in crate::gateway) enum Takes {
 
 /// A route, and its answer to a valid request while nothing is deployed and nothing runs: the status
 /// and, of an error, the code. None: it would start a sandbox or install packages.
-pub(in crate::gateway) struct Route {
+pub(in crate::gateway) struct RouteCase {
     pub method: &'static str,
     pub path: &'static str,
     pub takes: Takes,
@@ -29,8 +29,8 @@ const fn route(
     path: &'static str,
     takes: Takes,
     answer: Option<(u16, &'static str)>,
-) -> Route {
-    Route { method, path, takes, answer }
+) -> RouteCase {
+    RouteCase { method, path, takes, answer }
 }
 
 const OK: Option<(u16, &str)> = Some((200, ""));
@@ -52,7 +52,7 @@ pub(super) const PULL: &str = r#"{"from": "registry.example/a", "name": "a"}"#;
 const PUSH: &str = r#"{"name": "nothing:v1", "to": "registry.example/a"}"#;
 const COMPARE: &str = r#"{"first": "nothing:v1", "second": "nothing:v2"}"#;
 
-pub(in crate::gateway) const ROUTES: [Route; 52] = [
+pub(in crate::gateway) const ROUTES: [RouteCase; 52] = [
     route("get", "/healthz", Nothing, OK),
     route("get", "/readyz", Nothing, OK),
     route("get", "/v1/status", Nothing, OK),
@@ -114,7 +114,7 @@ pub(in crate::gateway) const ROUTES: [Route; 52] = [
     route("post", "/v1/images/prunings", Json(r#"{"dry_run": true}"#), OK),
 ];
 
-impl Route {
+impl RouteCase {
     /// The path with names that nothing has.
     pub fn url(&self) -> String {
         self.named("nothing")

@@ -1,14 +1,14 @@
 //! Asynchronous calls: their events until they have ended, then their answers for a bounded time.
 //!
 //! Two keys: the record of each call, and an index entry for each call, written in one transaction.
-//! The index is in memory as well ([`Index`]), so that no write reads the records of other calls.
-//! Invariant: a call that has not ended is never removed; of the ended calls of a function, the
-//! oldest are removed first.
+//! The index is in memory as well ([`CallIndex`]), so that no write reads the records of other
+//! calls. Invariant: a call that has not ended is never removed; of the ended calls of a function,
+//! the oldest are removed first.
 
 use snowmelt_store::{Expect, Store, Transaction};
 use snowmelt_types::{Code, ErrorReport, InvocationId, Report, Tenant};
 
-use super::index::{self, Full, Index, Of, Planned};
+use super::index::{self, CallIndex, Full, Of, Planned};
 use super::{FunctionId, InvocationRecord, Records, collect, panicked, parse, written};
 
 /// The prefix of the keys of records.
@@ -29,13 +29,13 @@ pub(super) fn entry_key(id: &str) -> String {
 }
 
 /// The record and index entry of a call.
-struct Written {
+struct CallRow {
     id: InvocationId,
     record: Vec<u8>,
-    entry: index::Entry,
+    entry: index::CallEntry,
 }
 
-impl Written {
+impl CallRow {
     fn new(
         tenant: &Tenant,
         record: &InvocationRecord,
@@ -44,7 +44,8 @@ impl Written {
         let call = &record.invocation;
         let record = written(record)?;
         let function = FunctionId { tenant: tenant.clone(), name: call.function.clone() };
-        let entry = index::Entry { until_ms, ..index::Entry::waiting(function, record.len()) };
+        let entry =
+            index::CallEntry { until_ms, ..index::CallEntry::waiting(function, record.len()) };
         Ok(Self { id: call.id.clone(), record, entry })
     }
 }
@@ -56,7 +57,7 @@ impl Records {
         tenant: &Tenant,
         record: &InvocationRecord,
     ) -> Result<(), ErrorReport> {
-        let new = Written::new(tenant, record, None)?;
+        let new = CallRow::new(tenant, record, None)?;
         self.to_the_end(async move |records| {
             let mut index = records.calls.lock().await;
             index.room_for(&new.entry).map_err(|full| refused(&new.entry.function, full))?;
@@ -73,7 +74,7 @@ impl Records {
         record: &InvocationRecord,
         until_ms: u64,
     ) -> Result<(), ErrorReport> {
-        let ended = Written::new(tenant, record, Some(until_ms))?;
+        let ended = CallRow::new(tenant, record, Some(until_ms))?;
         self.to_the_end(async move |records| {
             let mut index = records.calls.lock().await;
             records.write(index.plan(ended.id, ended.entry), ended.record).await
@@ -87,7 +88,7 @@ impl Records {
         tenant: &Tenant,
         id: &InvocationId,
     ) -> Result<Option<InvocationRecord>, ErrorReport> {
-        let entry: Option<index::Entry> = self.get(&entry_key(id.as_str())).await?;
+        let entry: Option<index::CallEntry> = self.get(&entry_key(id.as_str())).await?;
         match entry.filter(|entry| entry.function.tenant == *tenant) {
             Some(_) => self.get(&record_key(id.as_str())).await,
             None => Ok(None),
@@ -159,11 +160,11 @@ impl Records {
 }
 
 /// Reads all index entries.
-pub(super) async fn load(store: &dyn Store) -> Result<Index, ErrorReport> {
-    let mut index = Index::default();
+pub(super) async fn load(store: &dyn Store) -> Result<CallIndex, ErrorReport> {
+    let mut index = CallIndex::default();
     let entries = collect(store, ENTRIES, ENTRIES_PAGE, |entry| {
         let id = entry.key.strip_prefix(ENTRIES).unwrap_or_default();
-        Ok((InvocationId::from(id.to_owned()), parse::<index::Entry>(entry)?))
+        Ok((InvocationId::from(id.to_owned()), parse::<index::CallEntry>(entry)?))
     });
     for (id, entry) in entries.await? {
         index.add(&id, entry);
@@ -172,7 +173,7 @@ pub(super) async fn load(store: &dyn Store) -> Result<Index, ErrorReport> {
 }
 
 /// Encodes an index entry as the value in the store.
-pub(super) fn encoded(entry: &index::Entry) -> Vec<u8> {
+pub(super) fn encoded(entry: &index::CallEntry) -> Vec<u8> {
     // Numbers and names can always be written as JSON.
     serde_json::to_vec(entry).unwrap_or_default()
 }

@@ -16,13 +16,13 @@ const ENTRIES: &str = "invocation-entries";
 
 /// Returns the conversion of the older layout.
 pub(super) fn layout() -> Arc<dyn Convert> {
-    Arc::new(Tables)
+    Arc::new(RecordTables)
 }
 
 #[derive(Debug)]
-struct Tables;
+struct RecordTables;
 
-impl Convert for Tables {
+impl Convert for RecordTables {
     fn tables(&self) -> &'static [&'static str] {
         &[FUNCTIONS, RECORDS, ENTRIES]
     }
@@ -100,8 +100,8 @@ fn call(id: &str, record: &[u8], older: &Older<'_>) -> Vec<(String, Vec<u8>)> {
     // removed.
     let deployed = older.row(FUNCTIONS, name.as_str());
     let tenant = deployed.map(|record| tenant(&record)).unwrap_or_default();
-    let entry = index::Entry::waiting(FunctionId { tenant, name }, record.len());
-    let entry = calls::encoded(&index::Entry { until_ms, ..entry });
+    let entry = index::CallEntry::waiting(FunctionId { tenant, name }, record.len());
+    let entry = calls::encoded(&index::CallEntry { until_ms, ..entry });
     vec![kept, (calls::entry_key(id), entry)]
 }
 

@@ -32,7 +32,7 @@ use tokio::sync::Mutex;
 
 use super::backups;
 pub(crate) use functions::FunctionId;
-use index::Index;
+use index::CallIndex;
 pub(crate) use jobs::{JobEnd, JobRecord, PartRecord};
 use udf_uses::LeasedVersions;
 pub(crate) use udf_uses::{LeasedVersion, Superseded};
@@ -77,7 +77,7 @@ pub(crate) struct Records {
     file: Option<Redb>,
     // Locked while a call is written, so that it stays equal to the entries in the store. It is
     // complete if the store is held open: no other process has asynchronous calls.
-    calls: Arc<Mutex<Index>>,
+    calls: Arc<Mutex<CallIndex>>,
     is_held: bool,
     leased: LeasedVersions,
 }
@@ -89,7 +89,7 @@ impl Records {
         let older = Some(migration::layout());
         if !hold {
             let file = Redb::visit(path, older);
-            let visited = Self::new(Arc::new(file.clone()), Index::default()).in_file(file);
+            let visited = Self::new(Arc::new(file.clone()), CallIndex::default()).in_file(file);
             return Ok(Self { is_held: false, ..visited });
         }
         let at = path.clone();
@@ -114,7 +114,7 @@ impl Records {
         Ok(Self::new(store, index))
     }
 
-    fn new(store: Arc<dyn Store>, index: Index) -> Self {
+    fn new(store: Arc<dyn Store>, index: CallIndex) -> Self {
         let calls = Arc::new(Mutex::new(index));
         let leased = LeasedVersions::default();
         Self { store, file: None, calls, is_held: true, leased }

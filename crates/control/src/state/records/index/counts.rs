@@ -13,7 +13,7 @@ use super::FunctionId;
 
 /// The index entry of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::state::records) struct Entry {
+pub(in crate::state::records) struct CallEntry {
     /// The function that is called.
     pub function: FunctionId,
     /// The length of the call's record, in bytes.
@@ -23,7 +23,7 @@ pub(in crate::state::records) struct Entry {
     pub until_ms: Option<u64>,
 }
 
-impl Entry {
+impl CallEntry {
     /// Makes the entry of a call that has not ended.
     pub fn waiting(function: FunctionId, bytes: usize) -> Self {
         Self { function, bytes: bytes as u64, until_ms: None }
@@ -53,7 +53,7 @@ pub(super) enum By {
 
 /// The sums of all tenants, and their ranks by all of their calls, those that wait included.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Counts {
+pub(super) struct TenantCounts {
     sums: Sums,
     tenants: BTreeMap<Tenant, OfTenant>,
     ranks: Ranks<Tenant>,
@@ -98,7 +98,7 @@ impl Sums {
         Sum { calls: waiting.calls + ended.calls, bytes: waiting.bytes + ended.bytes }
     }
 
-    fn change(&mut self, entry: &Entry, by: fn(&mut Sum, u64)) {
+    fn change(&mut self, entry: &CallEntry, by: fn(&mut Sum, u64)) {
         let sum = if entry.until_ms.is_some() { &mut self.ended } else { &mut self.waiting };
         by(sum, entry.bytes);
     }
@@ -132,14 +132,14 @@ impl<K: Clone + Ord> Ranks<K> {
     }
 }
 
-impl Counts {
+impl TenantCounts {
     /// Counts a call.
-    pub fn add(&mut self, id: &InvocationId, entry: &Entry) {
+    pub fn add(&mut self, id: &InvocationId, entry: &CallEntry) {
         self.change(entry, Sum::add, |ended| ended.insert(id.clone()));
     }
 
     /// Counts a call no longer.
-    pub fn remove(&mut self, id: &InvocationId, entry: &Entry) {
+    pub fn remove(&mut self, id: &InvocationId, entry: &CallEntry) {
         self.change(entry, Sum::subtract, |ended| ended.remove(id));
     }
 
@@ -180,7 +180,7 @@ impl Counts {
 
     fn change(
         &mut self,
-        entry: &Entry,
+        entry: &CallEntry,
         by: fn(&mut Sum, u64),
         change_ended: impl FnOnce(&mut BTreeSet<InvocationId>) -> bool,
     ) {

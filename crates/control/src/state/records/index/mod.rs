@@ -14,8 +14,8 @@ use snowmelt_types::{ByteSize, InvocationId, Tenant};
 
 use super::FunctionId;
 use crate::now_ms;
-pub(super) use counts::Entry;
-use counts::{By, Counts, Sum};
+pub(super) use counts::CallEntry;
+use counts::{By, Sum, TenantCounts};
 
 /// The most calls of one function that may wait.
 const MAX_WAITING: usize = 10_000;
@@ -54,10 +54,10 @@ pub(super) enum Of {
 
 /// The entries, and sums over them.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Index {
+pub(super) struct CallIndex {
     // Identifiers sort by the time of acceptance, so the first is the oldest.
-    entries: BTreeMap<InvocationId, Entry>,
-    counts: Counts,
+    entries: BTreeMap<InvocationId, CallEntry>,
+    counts: TenantCounts,
     // Ended ones by the time until which they are kept.
     expiries: BTreeSet<(u64, InvocationId)>,
 }
@@ -66,17 +66,17 @@ pub(super) struct Index {
 /// meanwhile. They come back if the plan is dropped and not [kept](Self::keep).
 #[derive(Debug)]
 pub(super) struct Planned<'i> {
-    index: &'i mut Index,
+    index: &'i mut CallIndex,
     id: InvocationId,
-    entry: Entry,
+    entry: CallEntry,
     /// The entry of the same call that the write replaces.
-    before: Option<Entry>,
-    removed: Vec<(InvocationId, Entry)>,
+    before: Option<CallEntry>,
+    removed: Vec<(InvocationId, CallEntry)>,
 }
 
-impl Index {
+impl CallIndex {
     /// Checks that one more call may wait.
-    pub fn room_for(&self, entry: &Entry) -> Result<(), Full> {
+    pub fn room_for(&self, entry: &CallEntry) -> Result<(), Full> {
         let function = &entry.function;
         let counts = &self.counts;
         let all = counts.all().waiting;
@@ -104,14 +104,14 @@ impl Index {
 
     /// Plans to add an entry, or to replace the entry of the same call, and to remove ended calls:
     /// those that are too old, and then as many as make room for it.
-    pub fn plan(&mut self, id: InvocationId, entry: Entry) -> Planned<'_> {
+    pub fn plan(&mut self, id: InvocationId, entry: CallEntry) -> Planned<'_> {
         let before = self.forget(&id);
         let mut planned = Planned { index: self, id, entry, before, removed: Vec::new() };
         planned.make_room();
         planned
     }
 
-    pub fn add(&mut self, id: &InvocationId, entry: Entry) {
+    pub fn add(&mut self, id: &InvocationId, entry: CallEntry) {
         self.counts.add(id, &entry);
         if let Some(until_ms) = entry.until_ms {
             self.expiries.insert((until_ms, id.clone()));
@@ -121,7 +121,7 @@ impl Index {
 
     /// Returns the entry of a call.
     #[cfg(test)]
-    pub fn entry(&self, id: &InvocationId) -> Option<&Entry> {
+    pub fn entry(&self, id: &InvocationId) -> Option<&CallEntry> {
         self.entries.get(id)
     }
 
@@ -134,7 +134,7 @@ impl Index {
     /// Returns ended calls, of all tenants or of one, with the lengths of their records: those
     /// whose answers are not to be kept any longer, or all of them.
     pub fn ended(&self, of: Option<&Tenant>, also_kept: bool) -> Vec<(InvocationId, u64)> {
-        let is_own = |entry: &Entry| of.is_none_or(|of| entry.function.tenant == *of);
+        let is_own = |entry: &CallEntry| of.is_none_or(|of| entry.function.tenant == *of);
         let ended: Box<dyn Iterator<Item = &InvocationId>> = match (of, also_kept) {
             (Some(tenant), true) => Box::new(self.counts.ended_of(tenant)),
             (None, true) => Box::new(self.expiries.iter().map(|(_, id)| id)),
@@ -155,7 +155,7 @@ impl Index {
         }
     }
 
-    fn forget(&mut self, id: &InvocationId) -> Option<Entry> {
+    fn forget(&mut self, id: &InvocationId) -> Option<CallEntry> {
         let entry = self.entries.remove(id)?;
         self.counts.remove(id, &entry);
         if let Some(until_ms) = entry.until_ms {
@@ -172,7 +172,7 @@ impl Planned<'_> {
     }
 
     /// Returns the new entry of the call.
-    pub fn entry(&self) -> &Entry {
+    pub fn entry(&self) -> &CallEntry {
         &self.entry
     }
 
@@ -208,7 +208,7 @@ impl Planned<'_> {
     }
 
     /// Removes one call after the other, as long as there is one and the write is not too large.
-    fn remove_while(&mut self, next: impl Fn(&Index, &Entry) -> Option<InvocationId>) {
+    fn remove_while(&mut self, next: impl Fn(&CallIndex, &CallEntry) -> Option<InvocationId>) {
         while self.removed.len() < MAX_REMOVED
             && let Some(id) = next(self.index, &self.entry)
             && let Some(entry) = self.index.forget(&id)

@@ -9,28 +9,28 @@ fn name(text: &str) -> FunctionId {
     FunctionId { tenant: "t".parse().unwrap(), name: text.parse().unwrap() }
 }
 
-fn ended(function: &str, bytes: u64, until_ms: u64) -> Entry {
-    Entry { function: name(function), bytes, until_ms: Some(until_ms) }
+fn ended(function: &str, bytes: u64, until_ms: u64) -> CallEntry {
+    CallEntry { function: name(function), bytes, until_ms: Some(until_ms) }
 }
 
-fn waiting(function: &str, bytes: u64) -> Entry {
-    Entry { until_ms: None, ..ended(function, bytes, 0) }
+fn waiting(function: &str, bytes: u64) -> CallEntry {
+    CallEntry { until_ms: None, ..ended(function, bytes, 0) }
 }
 
 /// An entry, as one of another tenant.
-fn of(tenant: &str, entry: Entry) -> Entry {
+fn of(tenant: &str, entry: CallEntry) -> CallEntry {
     let function = FunctionId { tenant: tenant.parse().unwrap(), ..entry.function };
-    Entry { function, ..entry }
+    CallEntry { function, ..entry }
 }
 
-fn add(index: &mut Index, entry: Entry) -> InvocationId {
+fn add(index: &mut CallIndex, entry: CallEntry) -> InvocationId {
     let id = InvocationId::new();
     index.add(&id, entry);
     id
 }
 
 /// Adds one with the removals that make room for it.
-fn write(index: &mut Index, entry: Entry) -> Vec<InvocationId> {
+fn write(index: &mut CallIndex, entry: CallEntry) -> Vec<InvocationId> {
     let planned = index.plan(InvocationId::new(), entry);
     let removed = planned.removed().cloned().collect();
     planned.keep();
@@ -39,7 +39,7 @@ fn write(index: &mut Index, entry: Entry) -> Vec<InvocationId> {
 
 #[test]
 fn a_function_loses_its_own_oldest_calls_and_none_of_other_functions() {
-    let mut index = Index::default();
+    let mut index = CallIndex::default();
     let other = add(&mut index, ended("other", 1, LATER));
     let first = add(&mut index, ended("f", 1, LATER));
     for _ in 1..MAX_ENDED {
@@ -52,7 +52,7 @@ fn a_function_loses_its_own_oldest_calls_and_none_of_other_functions() {
 
 #[test]
 fn a_tenant_loses_nothing_by_a_function_of_the_same_name() {
-    let mut index = Index::default();
+    let mut index = CallIndex::default();
     let kept = add(&mut index, of("other", ended("f", 1, LATER)));
     for _ in 0..MAX_ENDED {
         add(&mut index, ended("f", 1, LATER));
@@ -63,7 +63,7 @@ fn a_tenant_loses_nothing_by_a_function_of_the_same_name() {
 
 #[test]
 fn bytes_are_bounded_and_one_that_is_too_long_is_kept_alone() {
-    let mut index = Index::default();
+    let mut index = CallIndex::default();
     let half = MAX_ENDED_BYTES.bytes() / 2;
     let first = add(&mut index, ended("f", half, LATER));
     assert!(write(&mut index, ended("f", half, LATER)).is_empty());
@@ -74,7 +74,7 @@ fn bytes_are_bounded_and_one_that_is_too_long_is_kept_alone() {
 
 #[test]
 fn what_is_too_old_goes_with_the_next_write() {
-    let mut index = Index::default();
+    let mut index = CallIndex::default();
     let old = add(&mut index, ended("f", 1, 1));
     add(&mut index, ended("f", 1, LATER));
     assert_eq!(write(&mut index, waiting("f", 1)), [old]);
@@ -82,7 +82,7 @@ fn what_is_too_old_goes_with_the_next_write() {
 
 #[test]
 fn all_functions_together_are_bounded() {
-    let mut index = Index::default();
+    let mut index = CallIndex::default();
     let each = MAX_ENDED_BYTES.bytes();
     let functions = MAX_BYTES.bytes() / each;
     let most = add(&mut index, ended("f0", each, LATER));
@@ -95,7 +95,7 @@ fn all_functions_together_are_bounded() {
 /// The bound is exceeded where an earlier version has written more.
 #[test]
 fn one_write_removes_some_calls_of_many_functions_and_the_next_ones_the_rest() {
-    let mut index = Index::default();
+    let mut index = CallIndex::default();
     let large = add(&mut index, ended("large", 1, LATER));
     for at in 1..MAX_CALLS + 600 {
         let function = if at < 10 { "large".into() } else { format!("f{}", at / 5) };
@@ -111,7 +111,7 @@ fn one_write_removes_some_calls_of_many_functions_and_the_next_ones_the_rest() {
 
 #[test]
 fn the_tenant_that_has_most_calls_loses_the_oldest_of_its_longest_function() {
-    let mut index = Index::default();
+    let mut index = CallIndex::default();
     let other: Vec<_> =
         (0..MAX_ENDED).map(|_| add(&mut index, of("other", ended("f", 1, LATER)))).collect();
     let mut longest = Vec::new();
@@ -131,7 +131,7 @@ fn the_tenant_that_has_most_calls_loses_the_oldest_of_its_longest_function() {
     }
     assert!(index.entries.contains_key(&last));
     // What waits counts, so a tenant does not push out what others have by calls that wait.
-    let mut index = Index::default();
+    let mut index = CallIndex::default();
     let own: Vec<_> =
         (0..2000).map(|at| add(&mut index, ended(&format!("f{}", at / 90), 1, LATER))).collect();
     for at in 0..SHARE {
@@ -147,7 +147,7 @@ fn the_tenant_that_has_most_calls_loses_the_oldest_of_its_longest_function() {
 
 #[test]
 fn the_tenant_that_has_most_bytes_loses_them_first() {
-    let mut index = Index::default();
+    let mut index = CallIndex::default();
     let each = MAX_ENDED_BYTES.bytes() / 8;
     let other = add(&mut index, of("other", ended("f", each * 8, LATER)));
     let own: Vec<_> =
@@ -159,7 +159,7 @@ fn the_tenant_that_has_most_bytes_loses_them_first() {
 
 #[test]
 fn what_waits_is_bounded_and_never_removed() {
-    let mut index = Index::default();
+    let mut index = CallIndex::default();
     for _ in 0..MAX_WAITING {
         index.room_for(&waiting("f", 1)).unwrap();
         add(&mut index, waiting("f", 1));
@@ -173,7 +173,7 @@ fn what_waits_is_bounded_and_never_removed() {
 
 #[test]
 fn calls_of_tenants_that_wait_leave_room_for_those_of_others() {
-    let mut index = Index::default();
+    let mut index = CallIndex::default();
     let mut taken = Vec::new();
     for at in 0..8 {
         let tenant = format!("t{at}");
@@ -197,7 +197,7 @@ fn calls_of_tenants_that_wait_leave_room_for_those_of_others() {
 
 #[test]
 fn events_of_a_tenant_that_wait_leave_room_for_those_of_others() {
-    let mut index = Index::default();
+    let mut index = CallIndex::default();
     for function in ["f", "g"] {
         index.room_for(&waiting(function, 1)).unwrap();
         add(&mut index, waiting(function, MAX_WAITING_BYTES.bytes()));
@@ -209,7 +209,7 @@ fn events_of_a_tenant_that_wait_leave_room_for_those_of_others() {
 
 #[test]
 fn a_write_that_fails_changes_nothing() {
-    let mut index = Index::default();
+    let mut index = CallIndex::default();
     let call = add(&mut index, waiting("f", 1));
     for until_ms in [1, LATER] {
         add(&mut index, ended("f", 1, until_ms));
@@ -222,5 +222,5 @@ fn a_write_that_fails_changes_nothing() {
     index.plan(call.clone(), ended("f", MAX_ENDED_BYTES.bytes(), LATER)).keep();
     assert_eq!(index.entries.keys().collect::<Vec<_>>(), [&call]);
     index.forget_all([&call]);
-    assert_eq!(index, Index::default(), "no sums are left");
+    assert_eq!(index, CallIndex::default(), "no sums are left");
 }

@@ -7,7 +7,7 @@ use snowmelt_wire::SourceCode;
 
 use super::*;
 
-mod pruned;
+mod prunings;
 
 fn tenant() -> Tenant {
     "acme".parse().unwrap()
