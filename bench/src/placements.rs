@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde::Serialize;
-use snowmelt_schedule::{Call, Decision, HostRoom, Policy, Scheduler, Ticket};
+use snowmelt_schedule::{CallDemand, Decision, HostRoom, Scheduler, SchedulerPolicy, Ticket};
 use snowmelt_types::{Digest, HostName};
 
 /// Hosts, functions and load.
@@ -38,7 +38,7 @@ struct Found {
 
 /// Places calls as fast as it can; each ends when as many as may run were placed after it.
 pub fn run(options: &Options) -> anyhow::Result<()> {
-    let policy = Policy {
+    let policy = SchedulerPolicy {
         instances_per_host: 20,
         near: None,
         starved_after: Duration::from_secs(10),
@@ -49,7 +49,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         let room = HostRoom { memory: 64 << 30, cpu_millis: 16_000, ..HostRoom::default() };
         scheduler.report(&host(number)?, room);
     }
-    let calls: Vec<Arc<Call>> =
+    let calls: Vec<Arc<CallDemand>> =
         (0..options.functions).map(|number| call(number, options)).collect::<Result<_, _>>()?;
     let mut running: VecDeque<Ticket> = VecDeque::new();
     let begun = Instant::now();
@@ -81,9 +81,9 @@ fn host(number: usize) -> anyhow::Result<HostName> {
     HostName::try_from(format!("host-{number}")).map_err(anyhow::Error::msg)
 }
 
-fn call(number: usize, options: &Options) -> anyhow::Result<Arc<Call>> {
+fn call(number: usize, options: &Options) -> anyhow::Result<Arc<CallDemand>> {
     let tenant = format!("t{}", number % 10).parse().map_err(anyhow::Error::msg)?;
-    Ok(Arc::new(Call {
+    Ok(Arc::new(CallDemand {
         tenant,
         function: Digest::of(number.to_string()),
         image: Some(Digest::of((number % 20).to_string())),

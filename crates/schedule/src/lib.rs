@@ -29,6 +29,7 @@ mod tests;
 
 pub use hosts::HostRoom;
 pub use requests::{
-    Call, Decision, Gang, GangRoom, Parts, Policy, Reclaimed, STARVED_AFTER, Task, Ticket, Wish,
+    CallDemand, Decision, GangDemand, GangRanks, GangRoom, Reclaimed, STARVED_AFTER,
+    SchedulerPolicy, TaskDemand, Ticket, Wish,
 };
-pub use scheduler::{Pool, PoolHost, PoolPolicy, PoolStep, Scheduler};
+pub use scheduler::{PoolHost, PoolPolicy, PoolScaler, PoolStep, Scheduler};

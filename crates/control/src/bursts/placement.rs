@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use snowmelt_api::{BurstCalls, BurstRoom, FunctionOptions};
-use snowmelt_schedule::{Gang, GangRoom};
+use snowmelt_schedule::{GangDemand, GangRoom};
 use snowmelt_types::{ByteSize, Code, Digest, ErrorReport, HostName, Tenant};
 
 use super::job::BurstJob;
@@ -46,11 +46,11 @@ impl Bursts {
         self.placements.runs_gang(gang, parts)
     }
 
-    fn gang(&self, record: &FunctionRecord, calls: &BurstCalls) -> Gang {
+    fn gang(&self, record: &FunctionRecord, calls: &BurstCalls) -> GangDemand {
         let ranks = u32::try_from(calls.events.len()).unwrap_or(u32::MAX);
         // Its folder is on this host. On several it fails, and says so.
         let is_here = record.spec.root.is_some() && calls.most_hosts == Some(1);
-        Gang {
+        GangDemand {
             image: trees::image(record).map(Digest::of),
             most_hosts: calls.most_hosts,
             only: is_here.then(|| self.placements.own_name()),
@@ -59,8 +59,8 @@ impl Bursts {
     }
 }
 
-fn gang(tenant: &Tenant, options: &FunctionOptions, ranks: u32) -> Gang {
-    Gang {
+fn gang(tenant: &Tenant, options: &FunctionOptions, ranks: u32) -> GangDemand {
+    GangDemand {
         tenant: tenant.clone(),
         image: None,
         ranks,
@@ -71,7 +71,7 @@ fn gang(tenant: &Tenant, options: &FunctionOptions, ranks: u32) -> Gang {
     }
 }
 
-fn too_few(gang: &Gang, NoHosts { waited, room }: NoHosts) -> ErrorReport {
+fn too_few(gang: &GangDemand, NoHosts { waited, room }: NoHosts) -> ErrorReport {
     let ranks = gang.ranks;
     let each = ByteSize(gang.memory);
     let need = ByteSize(gang.bytes());
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn says_what_is_missing_and_how_long_it_has_waited() {
         let gang = gang(&Tenant::default(), &FunctionOptions::default(), 3);
-        let gang = Gang { memory: 1 << 30, ..gang };
+        let gang = GangDemand { memory: 1 << 30, ..gang };
         let room = GangRoom { hosts: 2, free: 1 << 30, most: 2 << 30 };
         let refused = too_few(&gang, NoHosts { waited: None, room });
         assert_eq!(refused.known_code(), Code::HOSTS_FEW);

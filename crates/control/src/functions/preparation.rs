@@ -32,7 +32,7 @@ pub(crate) struct Live {
     /// The tree of the function's image, if hosts read that from a registry.
     tree: Option<String>,
     /// The facts by which the scheduler places the function's calls.
-    pub needs: Arc<snowmelt_schedule::Call>,
+    pub needs: Arc<snowmelt_schedule::CallDemand>,
     /// Values of the secrets that the function's instances have.
     secrets: Secrets,
     /// The program that instances of the function are started from on this host.
@@ -69,7 +69,7 @@ impl Live {
         let limits = Arc::new(code.limits.clone());
         let permits = Semaphore::new(most_calls(&limits, record.spec.options.instances));
         let only = is_bound_to_control(&record, &code).then(|| placements.own_name());
-        let needs = Arc::new(snowmelt_schedule::Call { only, ..needs(&record, &code) });
+        let needs = Arc::new(snowmelt_schedule::CallDemand { only, ..needs(&record, &code) });
         let tree = trees::image(&record);
         let ended = Mutex::default();
         Ok(Self { code, tree, needs, secrets, unit, limits, load, permits, record, ended })
@@ -275,7 +275,7 @@ pub(crate) fn pinned(name: &str, unit: &Unit) -> String {
 }
 
 /// Returns the facts by which the scheduler places the calls of a function.
-fn needs(record: &FunctionRecord, code: &FunctionCode) -> snowmelt_schedule::Call {
+fn needs(record: &FunctionRecord, code: &FunctionCode) -> snowmelt_schedule::CallDemand {
     let image = trees::image(record).or_else(|| record.spec.image.clone());
     needs_of(&record.tenant, code.digest(), (image, &code.packages), &code.limits)
 }
@@ -287,9 +287,9 @@ pub(crate) fn needs_of(
     function: Digest,
     (image, packages): (Option<String>, &[String]),
     limits: &InstanceLimits,
-) -> snowmelt_schedule::Call {
+) -> snowmelt_schedule::CallDemand {
     let image = image.or_else(|| environment_of(packages));
-    snowmelt_schedule::Call {
+    snowmelt_schedule::CallDemand {
         tenant: tenant.clone(),
         function,
         image: image.map(Digest::of),

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use snowmelt_api::{LeaseOf, LeaseRequest, Leased};
 use snowmelt_node::LOAD_LIMIT;
 use snowmelt_rpc::upgrade::Incoming;
-use snowmelt_schedule::Call;
+use snowmelt_schedule::CallDemand;
 use snowmelt_tasks::remote::leases::InstanceLeased;
 use snowmelt_types::{Code, ErrorReport, Report, Tenant};
 use snowmelt_wire::{Frame, Kind, Mode, read_frame_within, write_frame};
@@ -301,7 +301,7 @@ impl Leases {
             false => {
                 let call = (**callee.needs).clone();
                 let only = if here { Some(placements.own_name()) } else { call.only };
-                Arc::new(Call { only, near_first: true, ..call })
+                Arc::new(CallDemand { only, near_first: true, ..call })
             }
         };
         let out = waiting(client, open(placements, Callee { needs: &needs, ..callee })).await?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use snowmelt_node::ProgramRequest;
-use snowmelt_schedule::Call;
+use snowmelt_schedule::CallDemand;
 use snowmelt_tasks::UdfBinding;
 use snowmelt_tasks::agent::api::{BatchForm, FunctionCode, ProgramPart};
 use snowmelt_types::Tenant;
@@ -19,7 +19,7 @@ pub(super) struct LeasedUdf<'b> {
     /// The code in the form in which other hosts are sent it; `None` if no other host can run it,
     /// or there is none.
     code: Option<FunctionCode>,
-    needs: Arc<Call>,
+    needs: Arc<CallDemand>,
 }
 
 impl<'b> LeasedUdf<'b> {
@@ -28,7 +28,7 @@ impl<'b> LeasedUdf<'b> {
         let code = (!placements.is_alone()).then(|| code(tenant, binding)).flatten();
         let code = code.filter(|code| !has_own_wheels(&code.packages));
         let only = code.is_none().then(|| placements.own_name());
-        let needs = Arc::new(Call { only, ..needs(tenant, binding, code.as_ref()) });
+        let needs = Arc::new(CallDemand { only, ..needs(tenant, binding, code.as_ref()) });
         Self { binding, code, needs }
     }
 
@@ -76,11 +76,11 @@ fn code(tenant: &Tenant, binding: &UdfBinding) -> Option<FunctionCode> {
 }
 
 /// Makes the facts by which the scheduler places leases of the UDF.
-fn needs(tenant: &Tenant, binding: &UdfBinding, code: Option<&FunctionCode>) -> Call {
+fn needs(tenant: &Tenant, binding: &UdfBinding, code: Option<&FunctionCode>) -> CallDemand {
     let UdfBinding { unit, limits, source, .. } = binding;
     let tree =
         source.as_ref().and_then(|source| source.image.as_ref()).map(|image| image.tree.clone());
     let packages = source.as_ref().map_or(&[][..], |source| &source.packages);
     let function = code.map_or_else(|| unit.digest.clone(), FunctionCode::digest);
-    Call { near_first: true, ..needs_of(tenant, function, (tree, packages), limits) }
+    CallDemand { near_first: true, ..needs_of(tenant, function, (tree, packages), limits) }
 }

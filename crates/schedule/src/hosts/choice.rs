@@ -14,14 +14,14 @@ use std::time::Duration;
 
 use snowmelt_types::HostName;
 
-use super::directory::{Entry, Hosts};
-use super::host::Host;
+use super::directory::{HostDirectory, HostEntry};
+use super::host::HostUsage;
 use super::instance_orders::OnHosts;
 use super::instances::Instances;
-use super::load::{Core, Load};
-use super::order::{Needs, Place, Ranked};
-use super::rooms::{Rooms, depth_of};
-use crate::requests::{Call, Policy};
+use super::load::{Core, CoreLoad};
+use super::order::{HostKey, Needs, Ranked};
+use super::rooms::{HostOrders, depth_of};
+use crate::requests::{CallDemand, SchedulerPolicy};
 
 /// The key by which hosts are compared for a new instance; the host with the least key is taken.
 ///
@@ -34,7 +34,7 @@ struct Rank {
     /// The load of the host's cores in thousandths if they are all taken, else 0.
     overload: u64,
     lacks: Lacks,
-    place: Place,
+    place: HostKey,
 }
 
 /// The part of a function that a host lacks before it can start its first instance.
@@ -64,7 +64,7 @@ struct SlotRank {
 
 /// The set of hosts that a search for a new instance may choose from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reach {
+pub(crate) enum SearchReach {
     /// Hosts with a free core that have the function.
     Here,
     /// Hosts with a free core that have at least the function's image.
@@ -74,21 +74,21 @@ pub(crate) enum Reach {
 }
 
 /// The search for a host that runs a call now.
-pub(crate) struct Choice<'a> {
-    pub call: &'a Call,
+pub(crate) struct HostSearch<'a> {
+    pub call: &'a CallDemand,
     pub on: Option<&'a OnHosts>,
-    pub hosts: &'a Hosts,
-    pub rooms: &'a Rooms,
-    pub policy: &'a Policy,
+    pub hosts: &'a HostDirectory,
+    pub rooms: &'a HostOrders,
+    pub policy: &'a SchedulerPolicy,
     /// The starved call for which free room is kept, with the instances of its function: no other
     /// call starts on a host where this one could start.
-    pub kept: Option<(&'a Call, Option<&'a OnHosts>)>,
+    pub kept: Option<(&'a CallDemand, Option<&'a OnHosts>)>,
     pub now: Duration,
     /// The greatest number of hosts that are compared one by one, without the orders.
     pub few: usize,
 }
 
-impl Choice<'_> {
+impl HostSearch<'_> {
     /// Control's own host, if the call prefers it and it has a free core.
     pub fn own(&self) -> Option<u32> {
         let own = self.policy.near.as_ref().filter(|_| self.call.near_first)?;
@@ -155,7 +155,7 @@ impl Choice<'_> {
     }
 
     /// Returns the host on which the call gets a new instance.
-    pub fn start(&self, reach: Reach) -> Option<u32> {
+    pub fn start(&self, reach: SearchReach) -> Option<u32> {
         let rank = match self.few() {
             Some(few) => {
                 let least = few.into_iter().filter_map(|id| self.rank(id)).min();
@@ -180,7 +180,7 @@ impl Choice<'_> {
         }
         // A call that shares an instance shares its core.
         let is_shared = instances.has_shared_slot(self.call.concurrency);
-        let core = if is_shared { Core::Shared } else { Core::Own(Load::of(&entry.host)) };
+        let core = if is_shared { Core::Shared } else { Core::Own(CoreLoad::of(&entry.host)) };
         Some(SlotRank {
             overload: core.over(self.call.cpu_millis),
             is_far: self.policy.near.as_ref() != Some(&entry.name),
@@ -206,31 +206,31 @@ impl Choice<'_> {
         Some(self.hosts.smaller_than(kept.memory).chain(full).collect())
     }
 
-    fn is_within(&self, rank: &Rank, reach: Reach) -> bool {
+    fn is_within(&self, rank: &Rank, reach: SearchReach) -> bool {
         let has_all = self.call.image.is_none() || rank.lacks != Lacks::Image;
         match reach {
-            Reach::Here => rank.overload == 0 && rank.lacks == Lacks::Nothing,
-            Reach::Near => rank.overload == 0 && has_all,
-            Reach::Any => true,
+            SearchReach::Here => rank.overload == 0 && rank.lacks == Lacks::Nothing,
+            SearchReach::Near => rank.overload == 0 && has_all,
+            SearchReach::Any => true,
         }
     }
 
     /// Returns the least host of all orders. A host that has the function is also in the order of
     /// its image and in that of all hosts, where it comes later than in the order of the function:
     /// so the least host of all orders is the least of all hosts.
-    fn least(&self, reach: Reach) -> Option<Rank> {
-        let Call { memory, cpu_millis, ref image, .. } = *self.call;
-        let needs = Needs { memory, cpu_millis, free_core: reach != Reach::Any };
+    fn least(&self, reach: SearchReach) -> Option<Rank> {
+        let CallDemand { memory, cpu_millis, ref image, .. } = *self.call;
+        let needs = Needs { memory, cpu_millis, free_core: reach != SearchReach::Any };
         let first = |lacks, ranked: Option<&Ranked>| {
             let (overload, place) = ranked?.first(needs, |id| self.rank(id).is_some())?;
             Some(Rank { overload, lacks, place })
         };
         let here = first(Lacks::Nothing, self.on.map(OnHosts::starts));
-        if reach == Reach::Here {
+        if reach == SearchReach::Here {
             return here;
         }
         let code = first(Lacks::Code, image.as_ref().and_then(|image| self.rooms.with(image)));
-        let needs_image = reach == Reach::Near && image.is_some();
+        let needs_image = reach == SearchReach::Near && image.is_some();
         let all = first(Lacks::Image, Some(self.rooms.all()).filter(|_| !needs_image));
         [here, code, all].into_iter().flatten().min()
     }
@@ -238,7 +238,7 @@ impl Choice<'_> {
     /// Returns the key of a host. `None` if the host cannot start an instance now.
     fn rank(&self, id: u32) -> Option<Rank> {
         let entry = self.hosts.by_id(id)?;
-        let Entry { name, order, host, .. } = entry;
+        let HostEntry { name, order, host, .. } = entry;
         let instances = self.on.and_then(|on| on.get(id));
         let is_asked = self.call.only.as_ref().is_none_or(|only| only == name);
         if !is_asked
@@ -255,11 +255,11 @@ impl Choice<'_> {
         };
         let depth = depth_of(host, image);
         let left = host.left();
-        let place = Place { depth, inner: host.inner, left, order: *order, id };
-        Some(Rank { overload: Load::of(host).over(self.call.cpu_millis), lacks, place })
+        let place = HostKey { depth, inner: host.inner, left, order: *order, id };
+        Some(Rank { overload: CoreLoad::of(host).over(self.call.cpu_millis), lacks, place })
     }
 
-    fn is_kept(&self, id: u32, entry: &Entry) -> bool {
+    fn is_kept(&self, id: u32, entry: &HostEntry) -> bool {
         self.kept.is_some_and(|(kept, on)| {
             could_start(kept, &entry.name, &entry.host, on.and_then(|on| on.get(id)), self.policy)
         })
@@ -268,26 +268,26 @@ impl Choice<'_> {
 
 /// Whether a call could have a new instance on a host if enough memory became free there.
 pub(crate) fn could_start(
-    call: &Call,
+    call: &CallDemand,
     name: &HostName,
-    host: &Host,
+    host: &HostUsage,
     instances: Option<&Instances>,
-    policy: &Policy,
+    policy: &SchedulerPolicy,
 ) -> bool {
     let busy = instances.map_or(0, |instance| instance.busy(call.concurrency));
     busy < policy.instances_per_host && !host.is_drained && may_ever_run(call, name, host)
 }
 
 /// Whether a host has enough memory for a call if nothing else runs on it.
-pub(crate) fn may_ever_run(call: &Call, name: &HostName, host: &Host) -> bool {
+pub(crate) fn may_ever_run(call: &CallDemand, name: &HostName, host: &HostUsage) -> bool {
     call.only.as_ref().is_none_or(|only| only == name) && host.most >= call.memory
 }
 
 fn has_slot(
-    call: &Call,
-    host: &Host,
+    call: &CallDemand,
+    host: &HostUsage,
     instances: &Instances,
-    policy: &Policy,
+    policy: &SchedulerPolicy,
     now: Duration,
 ) -> bool {
     // The memory of an idle instance is free for others until a call uses it again.
@@ -301,7 +301,12 @@ fn has_slot(
     !host.is_drained && (has_shared() || has_idle())
 }
 
-fn may_start(call: &Call, host: &Host, instances: Option<&Instances>, policy: &Policy) -> bool {
+fn may_start(
+    call: &CallDemand,
+    host: &HostUsage,
+    instances: Option<&Instances>,
+    policy: &SchedulerPolicy,
+) -> bool {
     let busy = instances.map_or(0, |instance| instance.busy(call.concurrency));
     busy < policy.instances_per_host && host.fits(call.memory)
 }

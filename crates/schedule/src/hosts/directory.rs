@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use snowmelt_types::{Digest, HostName};
 
-use super::host::{Host, HostRoom};
+use super::host::{HostRoom, HostUsage};
 
 /// A part of the scheduler that keeps hosts in an order of its own, and brings that order up to
 /// date when it needs it.
@@ -27,12 +27,12 @@ const FOLLOWERS: [Follower; 3] = [Follower::Slots, Follower::Starts, Follower::R
 /// The distance between the order numbers of two hosts at first: as many names fit between them.
 const GAP: u64 = 1 << 32;
 
-/// All hosts of the scheduler.
+/// The directory of all hosts of the scheduler.
 #[derive(Debug, Default)]
-pub(crate) struct Hosts {
+pub(crate) struct HostDirectory {
     by_name: BTreeMap<HostName, u32>,
     /// The hosts by their numbers. `None` for a number that no host has now.
-    entries: Vec<Option<Entry>>,
+    entries: Vec<Option<HostEntry>>,
     vacant: Vec<u32>,
     /// The hosts by the most memory that each has reported.
     by_most: BTreeSet<(u64, u32)>,
@@ -41,24 +41,24 @@ pub(crate) struct Hosts {
 
 /// A host with its name and its marks.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct HostEntry {
     pub name: HostName,
     /// The position of the host's name in the order of all names.
     pub order: u64,
-    pub host: Host,
+    pub host: HostUsage,
     /// The functions that have instances on the host, or had some.
     pub functions: Vec<Digest>,
     /// For each follower, whether the host is in its list of changed hosts.
     listed: [bool; FOLLOWERS.len()],
 }
 
-impl Hosts {
-    pub fn get(&self, name: &HostName) -> Option<&Host> {
+impl HostDirectory {
+    pub fn get(&self, name: &HostName) -> Option<&HostUsage> {
         self.by_id(self.id(name)?).map(|entry| &entry.host)
     }
 
     /// Returns a host that is about to change, and marks it as changed.
-    pub fn get_mut(&mut self, name: &HostName) -> Option<&mut Host> {
+    pub fn get_mut(&mut self, name: &HostName) -> Option<&mut HostUsage> {
         let id = self.id(name)?;
         self.has_changed(id);
         self.entry_mut(id).map(|entry| &mut entry.host)
@@ -83,12 +83,12 @@ impl Hosts {
         Some((id, self.by_id(id)?.order))
     }
 
-    pub fn by_id(&self, id: u32) -> Option<&Entry> {
+    pub fn by_id(&self, id: u32) -> Option<&HostEntry> {
         self.entries.get(id as usize)?.as_ref()
     }
 
     /// Returns a host for a change on which no order of hosts depends.
-    pub fn entry_mut(&mut self, id: u32) -> Option<&mut Entry> {
+    pub fn entry_mut(&mut self, id: u32) -> Option<&mut HostEntry> {
         self.entries.get_mut(id as usize)?.as_mut()
     }
 
@@ -98,17 +98,21 @@ impl Hosts {
     }
 
     /// All hosts in the order of their names.
-    pub fn iter(&self) -> impl Iterator<Item = (&HostName, &Host)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&HostName, &HostUsage)> {
         let entries = self.by_name.iter().filter_map(|(name, id)| Some((name, self.by_id(*id)?)));
         entries.map(|(name, entry)| (name, &entry.host))
     }
 
-    pub fn values(&self) -> impl Iterator<Item = &Host> {
+    pub fn values(&self) -> impl Iterator<Item = &HostUsage> {
         self.iter().map(|(_, host)| host)
     }
 
     /// Changes all hosts for which `which` is true.
-    pub fn change_all(&mut self, which: impl Fn(&Host) -> bool, mut change: impl FnMut(&mut Host)) {
+    pub fn change_all(
+        &mut self,
+        which: impl Fn(&HostUsage) -> bool,
+        mut change: impl FnMut(&mut HostUsage),
+    ) {
         for id in 0..self.entries.len() as u32 {
             if self.by_id(id).is_some_and(|entry| which(&entry.host)) {
                 self.has_changed(id);
@@ -136,7 +140,7 @@ impl Hosts {
 
     /// Adds a host that is not known. Returns true if the order numbers of other hosts had to
     /// change.
-    pub fn insert(&mut self, name: HostName, host: Host) -> bool {
+    pub fn insert(&mut self, name: HostName, host: HostUsage) -> bool {
         let id = self.vacant.pop().unwrap_or(self.entries.len() as u32);
         if id as usize == self.entries.len() {
             self.entries.push(None);
@@ -145,7 +149,8 @@ impl Hosts {
         self.by_most.insert((host.most, id));
         self.by_name.insert(name.clone(), id);
         let listed = [false; FOLLOWERS.len()];
-        let entry = Entry { name, order: order.unwrap_or(0), host, functions: Vec::new(), listed };
+        let entry =
+            HostEntry { name, order: order.unwrap_or(0), host, functions: Vec::new(), listed };
         self.entries[id as usize] = Some(entry);
         self.has_changed(id);
         if order.is_none() {
@@ -166,7 +171,7 @@ impl Hosts {
     }
 
     /// The hosts that have once reported at least this much memory, those with less first.
-    pub fn with_most(&self, memory: u64) -> impl Iterator<Item = &Entry> {
+    pub fn with_most(&self, memory: u64) -> impl Iterator<Item = &HostEntry> {
         self.by_most.range((memory, 0)..).filter_map(|(_, id)| self.by_id(*id))
     }
 
@@ -257,12 +262,12 @@ mod tests {
             // Names of two letters halve the place between their neighbours again and again.
             names in prop::collection::vec(("x[ab]{0,60}", any::<bool>()), 1..120),
         ) {
-            let mut hosts = Hosts::default();
+            let mut hosts = HostDirectory::default();
             for (name, is_added) in names {
                 let name = HostName::try_from(name).unwrap();
                 match is_added && !hosts.contains(&name) {
                     true => {
-                        hosts.insert(name, Host::new(HostRoom::default()));
+                        hosts.insert(name, HostUsage::new(HostRoom::default()));
                     }
                     false => {
                         hosts.remove(&name);
@@ -278,11 +283,11 @@ mod tests {
 
     #[test]
     fn names_between_two_others_are_ordered_anew_when_there_is_no_place() {
-        let mut hosts = Hosts::default();
+        let mut hosts = HostDirectory::default();
         for length in (1..60).rev() {
             hosts.insert(
                 HostName::try_from("a".repeat(length)).unwrap(),
-                Host::new(HostRoom::default()),
+                HostUsage::new(HostRoom::default()),
             );
         }
         let entries = hosts.by_name.values().map(|id| hosts.by_id(*id).unwrap().order);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use snowmelt_types::Digest;
 
-use crate::requests::{Gang, Task};
+use crate::requests::{GangDemand, TaskDemand};
 
 /// The time for which a host is preferred for an image or packages after the last call that needed
 /// them.
@@ -32,9 +32,9 @@ pub struct HostRoom {
     pub overcommit: u32,
 }
 
-/// A host, with the resources that calls, gangs and tasks placed there have taken.
+/// The room of a host, and the resources that calls, gangs and tasks placed there have taken.
 #[derive(Debug)]
-pub(crate) struct Host {
+pub(crate) struct HostUsage {
     pub room: HostRoom,
     /// The memory limits of instances that run calls, in bytes.
     pub memory: u64,
@@ -92,7 +92,7 @@ impl Holding {
     }
 }
 
-impl Host {
+impl HostUsage {
     pub fn new(room: HostRoom) -> Self {
         Self {
             room,
@@ -164,20 +164,20 @@ impl Host {
     }
 
     /// Counts ranks of a gang that are placed on the host.
-    pub fn add_ranks(&mut self, gang: &Gang, ranks: u32) {
+    pub fn add_ranks(&mut self, gang: &GangDemand, ranks: u32) {
         self.ranks += u64::from(ranks) * gang.memory;
         self.cpu_millis += u64::from(ranks) * u64::from(gang.cpu_millis);
     }
 
     /// Subtracts ranks of a gang that have ended.
-    pub fn remove_ranks(&mut self, gang: &Gang, ranks: u32) {
+    pub fn remove_ranks(&mut self, gang: &GangDemand, ranks: u32) {
         self.ranks = self.ranks.saturating_sub(u64::from(ranks) * gang.memory);
         let cpu_millis = u64::from(ranks) * u64::from(gang.cpu_millis);
         self.cpu_millis = self.cpu_millis.saturating_sub(cpu_millis);
     }
 
     /// Counts a task of a query that is placed on the host.
-    pub fn add_task(&mut self, task: &Task, now: Duration) {
+    pub fn add_task(&mut self, task: &TaskDemand, now: Duration) {
         self.tasks += task.memory;
         self.count_of_tasks += 1;
         self.cpu_millis += u64::from(task.cpu_millis);
@@ -185,7 +185,7 @@ impl Host {
     }
 
     /// Subtracts a task that has ended.
-    pub fn remove_task(&mut self, task: &Task, now: Duration) {
+    pub fn remove_task(&mut self, task: &TaskDemand, now: Duration) {
         self.tasks = self.tasks.saturating_sub(task.memory);
         self.count_of_tasks = self.count_of_tasks.saturating_sub(1);
         self.cpu_millis = self.cpu_millis.saturating_sub(task.cpu_millis.into());

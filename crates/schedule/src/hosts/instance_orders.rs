@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use snowmelt_types::Digest;
 
-use super::directory::{Entry, Hosts};
-use super::host::Host;
+use super::directory::{HostDirectory, HostEntry};
+use super::host::HostUsage;
 use super::instances::Instances;
-use super::load::{Core, Load};
-use super::order::{Place, Ranked};
+use super::load::{Core, CoreLoad};
+use super::order::{HostKey, Ranked};
 use super::rooms::{depth_of, place_of};
-use crate::requests::Call;
+use crate::requests::CallDemand;
 
 /// The instances of one function, by the numbers of their hosts.
 #[derive(Debug)]
@@ -32,9 +32,9 @@ pub(crate) struct OnHosts {
     idle: Duration,
     by_host: BTreeMap<u32, OnHost>,
     /// All hosts that may have a free instance. This set is always up to date.
-    free: BTreeSet<Slot>,
+    free: BTreeSet<FreeInstance>,
     /// The free instances, by the core that a call gets there.
-    slots: BTreeMap<Core, BTreeSet<Slot>>,
+    slots: BTreeMap<Core, BTreeSet<FreeInstance>>,
     starts: Ranked,
     /// The hosts with as many instances as they may have.
     full: BTreeSet<u32>,
@@ -42,20 +42,20 @@ pub(crate) struct OnHosts {
 
 /// A free instance: the time at which an instance of its host was last used, the position of the
 /// host's name, and the host's number. The one that was used last comes first.
-type Slot = (Reverse<Duration>, u64, u32);
+type FreeInstance = (Reverse<Duration>, u64, u32);
 
 /// The instances on a host, and its place in the two orders.
 #[derive(Debug, Default)]
 struct OnHost {
     instances: Instances,
-    free: Option<Slot>,
-    slot: Option<(Core, Slot)>,
-    start: Option<(Load, Place)>,
+    free: Option<FreeInstance>,
+    slot: Option<(Core, FreeInstance)>,
+    start: Option<(CoreLoad, HostKey)>,
 }
 
 impl OnHosts {
     /// Makes an empty set for the function of a call, with at most `most` instances on a host.
-    pub fn new(call: &Call, most: u32) -> Self {
+    pub fn new(call: &CallDemand, most: u32) -> Self {
         Self {
             image: call.image.clone(),
             memory: call.memory,
@@ -115,7 +115,7 @@ impl OnHosts {
 
     /// Counts a call that begins on a host. `order` is the position of the host's name. Returns how
     /// many new instances the call needs.
-    pub fn begin(&mut self, host: u32, order: u64, call: &Call) -> u32 {
+    pub fn begin(&mut self, host: u32, order: u64, call: &CallDemand) -> u32 {
         self.idle = self.idle.max(call.idle);
         let instances = &mut self.by_host.entry(host).or_default().instances;
         let before = instances.busy(call.concurrency);
@@ -130,7 +130,7 @@ impl OnHosts {
     pub fn end(
         &mut self,
         (host, order): (u32, u64),
-        call: &Call,
+        call: &CallDemand,
         count: Option<u32>,
         now: Duration,
     ) -> Option<u32> {
@@ -147,7 +147,7 @@ impl OnHosts {
     }
 
     /// Takes the new order numbers of all names.
-    pub fn order_anew(&mut self, hosts: &Hosts) {
+    pub fn order_anew(&mut self, hosts: &HostDirectory) {
         let ids: Vec<u32> = self.by_host.keys().copied().collect();
         let entries = ids.into_iter().filter_map(|id| Some((id, hosts.by_id(id)?.order)));
         entries.for_each(|(id, order)| self.note(id, order));
@@ -172,7 +172,7 @@ impl OnHosts {
 
     /// Updates the order of free instances after a change of a host. Returns false if the host has
     /// no instances of the function.
-    pub fn settle_slots(&mut self, id: u32, host: &Host, order: u64) -> bool {
+    pub fn settle_slots(&mut self, id: u32, host: &HostUsage, order: u64) -> bool {
         let most = self.most;
         let memory = self.memory;
         let Some(on) = self.by_host.get_mut(&id) else { return false };
@@ -186,7 +186,7 @@ impl OnHosts {
     }
 
     /// Updates the order of hosts for new instances after a change of a host.
-    pub fn settle_starts(&mut self, id: u32, entry: &Entry) {
+    pub fn settle_starts(&mut self, id: u32, entry: &HostEntry) {
         let Some(on) = self.by_host.get_mut(&id) else { return };
         let depth = depth_of(&entry.host, self.image.as_ref());
         let after = place_of(id, entry, depth).filter(|_| !self.full.contains(&id));
@@ -194,7 +194,11 @@ impl OnHosts {
         self.starts.replace(before, after);
     }
 
-    fn move_slot(&mut self, before: Option<(Core, Slot)>, after: Option<(Core, Slot)>) {
+    fn move_slot(
+        &mut self,
+        before: Option<(Core, FreeInstance)>,
+        after: Option<(Core, FreeInstance)>,
+    ) {
         if let Some((core, slot)) = before
             && let Some(slots) = self.slots.get_mut(&core)
         {
@@ -231,11 +235,11 @@ impl OnHosts {
 
 /// The core that a call gets on a free instance, if the host has a free instance as long as its
 /// instances are kept.
-fn core(instances: &Instances, host: &Host, most: u32, memory: u64) -> Option<Core> {
+fn core(instances: &Instances, host: &HostUsage, most: u32, memory: u64) -> Option<Core> {
     let is_shared = instances.has_shared_slot_now();
     let has_idle = instances.may_be_idle() && instances.busy_now() < most && host.left() >= memory;
     let is_free = has_idle || (is_shared && !host.is_full);
-    let core = || if is_shared { Core::Shared } else { Core::Own(Load::of(host)) };
+    let core = || if is_shared { Core::Shared } else { Core::Own(CoreLoad::of(host)) };
     (is_free && !host.is_drained).then(core)
 }
 
@@ -266,12 +270,12 @@ mod tests {
         ]
     }
 
-    fn hosts() -> Hosts {
-        let mut hosts = Hosts::default();
+    fn hosts() -> HostDirectory {
+        let mut hosts = HostDirectory::default();
         for number in 0..6 {
             let name = HostName::try_from(format!("host-{number}")).unwrap();
             let room = HostRoom { memory: 1 << 40, cpu_millis: 1000, ..HostRoom::default() };
-            hosts.insert(name, Host::new(room));
+            hosts.insert(name, HostUsage::new(room));
         }
         hosts
     }
@@ -282,7 +286,7 @@ mod tests {
             each in 1..4_u32,
             steps in prop::collection::vec((step(), 0..30_u64), 1..100),
         ) {
-            let call = Call { concurrency: each, ..call("f", 1) };
+            let call = CallDemand { concurrency: each, ..call("f", 1) };
             let mut on = OnHosts::new(&call, 3);
             let mut now = Duration::ZERO;
             let hosts = hosts();

@@ -1,10 +1,10 @@
 //! The load of a host's cores.
 
-use super::host::Host;
+use super::host::HostUsage;
 
 /// The cores of a host and what is taken of them, in thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Load {
+pub(crate) struct CoreLoad {
     cores: u64,
     taken: u64,
 }
@@ -15,11 +15,11 @@ pub(crate) enum Core {
     /// The core of another call, whose instance this call shares.
     Shared,
     /// A core of its own on a host with this load.
-    Own(Load),
+    Own(CoreLoad),
 }
 
-impl Load {
-    pub fn of(host: &Host) -> Self {
+impl CoreLoad {
+    pub fn of(host: &HostUsage) -> Self {
         Self { cores: host.room.cpu_millis.max(1), taken: host.cpu_millis }
     }
 

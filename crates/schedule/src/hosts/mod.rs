@@ -24,11 +24,11 @@ mod order;
 mod rooms;
 mod uses;
 
-pub(crate) use choice::{Choice, Reach, could_start, may_ever_run};
-pub(crate) use directory::{Entry, Follower, Hosts};
-pub(crate) use host::Host;
+pub(crate) use choice::{HostSearch, SearchReach, could_start, may_ever_run};
+pub(crate) use directory::{Follower, HostDirectory, HostEntry};
 pub use host::HostRoom;
+pub(crate) use host::HostUsage;
 pub(crate) use instance_orders::OnHosts;
 pub(crate) use instances::Instances;
-pub(crate) use rooms::Rooms;
+pub(crate) use rooms::HostOrders;
 pub(crate) use uses::{Use, Uses};

@@ -6,12 +6,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::load::Load;
+use super::load::CoreLoad;
 
 /// The key of a host within a level; the host with the least key is taken. Load and missing parts
 /// of the function are compared before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub(crate) struct HostKey {
     /// The number of hosts above this one in the tree of the image.
     pub depth: u32,
     /// The number of trees in which this host sends to others.
@@ -38,12 +38,12 @@ pub(crate) struct Needs {
 
 /// The hosts by load, and by place within a load.
 #[derive(Debug, Default)]
-pub(crate) struct Ranked(BTreeMap<Load, Level>);
+pub(crate) struct Ranked(BTreeMap<CoreLoad, Level>);
 
 /// The hosts with the same load.
 #[derive(Debug, Default)]
 struct Level {
-    places: BTreeSet<Place>,
+    places: BTreeSet<HostKey>,
     /// The number of hosts for each amount of memory that is left. A level without enough room is
     /// skipped with one look.
     left: BTreeMap<u64, u32>,
@@ -51,7 +51,11 @@ struct Level {
 
 impl Ranked {
     /// Moves a host from its place `before` to its place `after`. `None` stands for no place.
-    pub fn replace(&mut self, before: Option<(Load, Place)>, after: Option<(Load, Place)>) {
+    pub fn replace(
+        &mut self,
+        before: Option<(CoreLoad, HostKey)>,
+        after: Option<(CoreLoad, HostKey)>,
+    ) {
         if before == after {
             return;
         }
@@ -71,7 +75,7 @@ impl Ranked {
 
     /// Returns the first host that meets the needs and that `accepts` takes, with the load of its
     /// cores if they do not suffice, else with 0.
-    pub fn first(&self, needs: Needs, accepts: impl Fn(u32) -> bool) -> Option<(u64, Place)> {
+    pub fn first(&self, needs: Needs, accepts: impl Fn(u32) -> bool) -> Option<(u64, HostKey)> {
         let over = self.0.iter().map(|(load, level)| (load.over(needs.cpu_millis), level));
         let mut levels: Vec<_> = over
             .filter(|(over, level)| (*over == 0 || !needs.free_core) && level.fits(needs.memory))
@@ -83,7 +87,7 @@ impl Ranked {
         })
     }
 
-    fn remove(&mut self, load: Load, place: Place) {
+    fn remove(&mut self, load: CoreLoad, place: HostKey) {
         let Some(level) = self.0.get_mut(&load) else { return };
         if level.places.remove(&place)
             && let Some(count) = level.left.get_mut(&place.left)
@@ -104,15 +108,15 @@ impl Level {
         self.left.last_key_value().is_some_and(|(left, _)| *left >= memory)
     }
 
-    fn first(&self, memory: u64, accepts: &impl Fn(u32) -> bool) -> Option<Place> {
-        let mut from = Place { depth: 0, inner: 0, left: memory, order: 0, id: 0 };
+    fn first(&self, memory: u64, accepts: &impl Fn(u32) -> bool) -> Option<HostKey> {
+        let mut from = HostKey { depth: 0, inner: 0, left: memory, order: 0, id: 0 };
         loop {
             let next = *self.places.range(from..).next()?;
             from = match next.left < memory {
                 // The first of a depth and number of trees, where the order of memory begins again.
-                true => Place { left: memory, order: 0, id: 0, ..next },
+                true => HostKey { left: memory, order: 0, id: 0, ..next },
                 false if accepts(next.id) => return Some(next),
-                false => Place { order: next.order + 1, id: 0, ..next },
+                false => HostKey { order: next.order + 1, id: 0, ..next },
             };
         }
     }

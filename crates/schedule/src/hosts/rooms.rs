@@ -1,38 +1,38 @@
 //! All hosts, and the hosts that hold each image, in the order in which they are asked for a new
 //! instance.
 //!
-//! Invariant: once [`Rooms::settle`] was called for each host that has changed, every host that may
-//! get new instances is in the order of all hosts, and in that of each image that it holds.
+//! Invariant: once [`HostOrders::settle`] was called for each host that has changed, every host
+//! that may get new instances is in the order of all hosts, and in that of each image that it holds.
 
 use std::collections::{BTreeMap, HashMap};
 
 use snowmelt_types::Digest;
 
-use super::directory::Entry;
-use super::host::{Holding, Host};
-use super::load::Load;
-use super::order::{Place, Ranked};
+use super::directory::HostEntry;
+use super::host::{Holding, HostUsage};
+use super::load::CoreLoad;
+use super::order::{HostKey, Ranked};
 
 /// The depth of a host that is in no tree of the image.
 pub(crate) const IN_NO_TREE: u32 = u32::MAX;
 
 /// The orders of all hosts and of the hosts of each image.
 #[derive(Debug, Default)]
-pub(crate) struct Rooms {
+pub(crate) struct HostOrders {
     all: Ranked,
     by_image: HashMap<Digest, Ranked>,
-    known: BTreeMap<u32, Known>,
+    known: BTreeMap<u32, HostPositions>,
 }
 
-/// The places of a host in the orders.
+/// The positions of a host in the orders.
 #[derive(Debug, Default)]
-struct Known {
-    at: Option<(Load, Place)>,
+struct HostPositions {
+    at: Option<(CoreLoad, HostKey)>,
     /// The depth of the host in the tree of each image.
     images: HashMap<Digest, u32>,
 }
 
-impl Rooms {
+impl HostOrders {
     pub fn all(&self) -> &Ranked {
         &self.all
     }
@@ -43,7 +43,7 @@ impl Rooms {
     }
 
     /// Updates the orders after a change of a host. `entry` is `None` if the host was removed.
-    pub fn settle(&mut self, id: u32, entry: Option<&Entry>) {
+    pub fn settle(&mut self, id: u32, entry: Option<&HostEntry>) {
         let Self { all, by_image, known } = self;
         let held = known.entry(id).or_default();
         let after = entry.and_then(|entry| place_of(id, entry, IN_NO_TREE));
@@ -74,27 +74,27 @@ impl Rooms {
 }
 
 /// The place of a host in an order for new instances. `None` if the host gets no new instances.
-pub(crate) fn place_of(id: u32, entry: &Entry, depth: u32) -> Option<(Load, Place)> {
-    let Entry { host, order, .. } = entry;
-    let place = Place { depth, inner: host.inner, left: host.left(), order: *order, id };
-    host.is_open().then(|| (Load::of(host), place))
+pub(crate) fn place_of(id: u32, entry: &HostEntry, depth: u32) -> Option<(CoreLoad, HostKey)> {
+    let HostEntry { host, order, .. } = entry;
+    let place = HostKey { depth, inner: host.inner, left: host.left(), order: *order, id };
+    host.is_open().then(|| (CoreLoad::of(host), place))
 }
 
 /// The depth of a host in the tree of an image. The greatest number if it is in none.
-pub(crate) fn depth_of(host: &Host, image: Option<&Digest>) -> u32 {
+pub(crate) fn depth_of(host: &HostUsage, image: Option<&Digest>) -> u32 {
     let held = image.and_then(|image| host.images.get(image));
     held.map_or(IN_NO_TREE, Holding::depth_of_tree)
 }
 
-fn at_depth(place: Option<(Load, Place)>, depth: u32) -> Option<(Load, Place)> {
-    place.map(|(load, place)| (load, Place { depth, ..place }))
+fn at_depth(place: Option<(CoreLoad, HostKey)>, depth: u32) -> Option<(CoreLoad, HostKey)> {
+    place.map(|(load, place)| (load, HostKey { depth, ..place }))
 }
 
 fn move_in(
     by_image: &mut HashMap<Digest, Ranked>,
     image: &Digest,
-    before: Option<(Load, Place)>,
-    after: Option<(Load, Place)>,
+    before: Option<(CoreLoad, HostKey)>,
+    after: Option<(CoreLoad, HostKey)>,
 ) {
     if before == after {
         return;

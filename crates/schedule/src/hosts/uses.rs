@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use snowmelt_types::{Digest, HostName};
 
-use crate::requests::Call;
+use crate::requests::CallDemand;
 
 /// The functions of each host: those that were called there, or that the host has reported.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ pub(crate) struct Use {
 }
 
 impl Uses {
-    pub fn begin(&mut self, host: &HostName, call: &Call, now: Duration) {
+    pub fn begin(&mut self, host: &HostName, call: &CallDemand, now: Duration) {
         let function = self.function(host, &call.function);
         function.image.clone_from(&call.image);
         function.calls += 1;

@@ -10,14 +10,14 @@ use snowmelt_types::{Digest, HostName, Tenant};
 pub type Ticket = u64;
 
 /// The number of a gang's ranks on each host, in the order of ranks.
-pub type Parts = Vec<(HostName, u32)>;
+pub type GangRanks = Vec<(HostName, u32)>;
 
 /// The usual time after which a waiting call is starved.
 pub const STARVED_AFTER: Duration = Duration::from_secs(10);
 
 /// The settings of a scheduler that apply to all calls.
 #[derive(Clone, Debug)]
-pub struct Policy {
+pub struct SchedulerPolicy {
     /// The greatest number of instances of one function on one host (FaaSNet 3.2: 20).
     pub instances_per_host: u32,
     /// The host of control, which is preferred among hosts with free instances. `None` if no host
@@ -34,7 +34,7 @@ pub struct Policy {
 
 /// The requirements of a call of a function.
 #[derive(Clone, Debug)]
-pub struct Call {
+pub struct CallDemand {
     /// The owner of the call.
     pub tenant: Tenant,
     /// The digest of the function and its limits: calls with the same digest may use the same
@@ -65,7 +65,7 @@ pub enum Decision {
     /// The call or task runs on this host.
     Run(Ticket, HostName),
     /// The ranks of the gang start on these hosts.
-    Start(Ticket, Parts),
+    Start(Ticket, GangRanks),
     /// The call or gang has expired: no host had room for it before its deadline.
     Expired(Ticket),
     /// The call or gang is refused: none of the present hosts will ever have room for it.

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use snowmelt_types::{Digest, HostName, Tenant};
 
-use super::call::{Parts, Ticket};
+use super::call::{GangRanks, Ticket};
 
 /// The requirements of a gang.
 #[derive(Clone, Debug)]
-pub struct Gang {
+pub struct GangDemand {
     /// The owner of the gang.
     pub tenant: Tenant,
     /// The image that the gang runs in, if hosts read it from each other in a tree.
@@ -30,16 +30,16 @@ pub struct Gang {
 /// A gang that waits or runs.
 #[derive(Debug)]
 pub(crate) struct HeldGang {
-    pub gang: Arc<Gang>,
+    pub gang: Arc<GangDemand>,
     pub since: Duration,
     pub deadline: Duration,
     /// The hosts on which the gang runs, with the number of ranks of each. `None` while it waits.
-    pub parts: Option<Parts>,
+    pub parts: Option<GangRanks>,
 }
 
-/// The requests for which room is kept.
+/// The reservations: the requests for which room is kept.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct RoomReservations {
     /// The starved call that gets the next room, the gang whose share of the hosts is kept, or the
     /// task for which room is kept on a host.
     pub ticket: Option<Ticket>,
@@ -59,7 +59,7 @@ pub struct GangRoom {
     pub most: u64,
 }
 
-impl Gang {
+impl GangDemand {
     /// The memory of all ranks of the gang, in bytes.
     pub fn bytes(&self) -> u64 {
         self.memory.saturating_mul(self.ranks.into())

@@ -13,9 +13,11 @@ mod queue;
 mod task;
 
 pub(crate) use call::State;
-pub use call::{Call, Decision, Parts, Policy, Reclaimed, STARVED_AFTER, Ticket};
-pub use gang::{Gang, GangRoom};
-pub(crate) use gang::{HeldGang, Kept};
+pub use call::{
+    CallDemand, Decision, GangRanks, Reclaimed, STARVED_AFTER, SchedulerPolicy, Ticket,
+};
+pub use gang::{GangDemand, GangRoom};
+pub(crate) use gang::{HeldGang, RoomReservations};
 pub(crate) use queue::Queue;
 pub(crate) use task::HeldTask;
-pub use task::{Task, Wish};
+pub use task::{TaskDemand, Wish};

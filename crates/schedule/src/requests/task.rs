@@ -10,7 +10,7 @@ use super::call::State;
 
 /// The requirements of a task of a query.
 #[derive(Clone, Debug)]
-pub struct Task {
+pub struct TaskDemand {
     /// The owner of the query.
     pub tenant: Tenant,
     /// The memory that the task reserves, in bytes.
@@ -36,7 +36,7 @@ pub struct Wish {
 /// A task that waits or runs.
 #[derive(Debug)]
 pub(crate) struct HeldTask {
-    pub task: Arc<Task>,
+    pub task: Arc<TaskDemand>,
     pub since: Duration,
     pub wish: Wish,
     pub state: State,

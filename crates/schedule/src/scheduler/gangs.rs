@@ -12,12 +12,14 @@ use snowmelt_types::{Digest, HostName};
 
 use super::Scheduler;
 use super::shares::{Spare, shares};
-use crate::hosts::{Host, Hosts};
-use crate::requests::{Decision, Gang, GangRoom, HeldGang, Kept, Parts, Policy, Ticket};
+use crate::hosts::{HostDirectory, HostUsage};
+use crate::requests::{
+    Decision, GangDemand, GangRanks, GangRoom, HeldGang, RoomReservations, SchedulerPolicy, Ticket,
+};
 
 impl Scheduler {
     /// Adds a gang, which waits until `deadline` at the longest.
-    pub fn ask_gang(&mut self, gang: Arc<Gang>, now: Duration, deadline: Duration) -> Ticket {
+    pub fn ask_gang(&mut self, gang: Arc<GangDemand>, now: Duration, deadline: Duration) -> Ticket {
         let ticket = self.ticket();
         self.queue.push(&gang.tenant, &line(ticket), ticket);
         self.deadlines.insert((deadline, ticket));
@@ -27,7 +29,7 @@ impl Scheduler {
     }
 
     /// Counts a gang that runs already. Its hosts may be added later.
-    pub fn runs_gang(&mut self, gang: Arc<Gang>, parts: Parts, now: Duration) -> Ticket {
+    pub fn runs_gang(&mut self, gang: Arc<GangDemand>, parts: GangRanks, now: Duration) -> Ticket {
         let ticket = self.ticket();
         let held = HeldGang { gang, since: now, deadline: now, parts: None };
         self.gangs.insert(ticket, held);
@@ -38,9 +40,9 @@ impl Scheduler {
     /// The memory on the hosts that a gang could have. If the number of its hosts is limited, the
     /// hosts with the most memory count. Memory of a host beyond whole ranks is left out where that
     /// memory would make the sum look sufficient.
-    pub fn gang_room(&self, gang: &Gang) -> GangRoom {
+    pub fn gang_room(&self, gang: &GangDemand) -> GangRoom {
         let most_hosts = gang.most_hosts.map_or(usize::MAX, |most| most.max(1) as usize);
-        let sum = |of: fn(&Host) -> u64| {
+        let sum = |of: fn(&HostUsage) -> u64| {
             let open = self.hosts.iter().filter(|(name, host)| is_open(gang, name, host));
             let mut each: Vec<_> = open.map(|(_, host)| of(host)).collect();
             each.sort_unstable_by_key(|bytes| Reverse(*bytes));
@@ -54,7 +56,7 @@ impl Scheduler {
                 (hosts, each.iter().map(whole).sum())
             }
         };
-        let (hosts, free) = sum(Host::left_for_ranks);
+        let (hosts, free) = sum(HostUsage::left_for_ranks);
         let (_, most) = sum(|host| host.most_of_ranks);
         GangRoom { hosts: u32::try_from(hosts).unwrap_or(u32::MAX), free, most }
     }
@@ -66,7 +68,7 @@ impl Scheduler {
 
     /// Returns the decision on a gang that is possible now. `None` if the gang goes on waiting, or
     /// is not known.
-    pub(crate) fn look_at_gang(&self, ticket: Ticket, kept: Kept) -> Option<Decision> {
+    pub(crate) fn look_at_gang(&self, ticket: Ticket, kept: RoomReservations) -> Option<Decision> {
         let held = self.gangs.get(&ticket).filter(|held| held.parts.is_none())?;
         let gang = &held.gang;
         if !self.may_ever_run_gang(gang) {
@@ -79,7 +81,7 @@ impl Scheduler {
         }
         let is_kept = kept.ticket == Some(ticket);
         let other = kept.ticket.filter(|_| !is_kept).and_then(|kept| self.calls.get(&kept));
-        let free = |name: &HostName, host: &Host| {
+        let free = |name: &HostName, host: &HostUsage| {
             let is_for_call = other.is_some_and(|held| self.could_start_on(&held.call, name, host));
             let reserved = if is_kept { 0 } else { host.reserved };
             if host.is_full || is_for_call {
@@ -97,7 +99,7 @@ impl Scheduler {
     /// kept, as calls and tasks are not the obstacle: gangs that come later wait behind this one,
     /// unless their tenants have less memory than its tenant. If no call or gang has waited for
     /// long, room is kept for a task.
-    pub(crate) fn keep_room(&mut self, now: Duration) -> Kept {
+    pub(crate) fn keep_room(&mut self, now: Duration) -> RoomReservations {
         let call = self.starved(now);
         let has_waited = |held: &HeldGang| {
             held.parts.is_none()
@@ -111,9 +113,9 @@ impl Scheduler {
         let Some((ticket, held)) = gang.and_then(|gang| self.gangs.get_key_value(&gang)) else {
             return self.kept_beside(None, call, now);
         };
-        let without_calls = |_: &HostName, host: &Host| host.left_without_calls();
+        let without_calls = |_: &HostName, host: &HostUsage| host.left_without_calls();
         // What calls and tasks use may be missing in what a host reports now.
-        let ever = |_: &HostName, host: &Host| host.most_of_ranks.saturating_sub(host.ranks);
+        let ever = |_: &HostName, host: &HostUsage| host.most_of_ranks.saturating_sub(host.ranks);
         let share = place(&held.gang, &self.hosts, &self.policy, without_calls);
         let share = share.or_else(|| place(&held.gang, &self.hosts, &self.policy, ever));
         let Some(parts) = share else {
@@ -121,7 +123,7 @@ impl Scheduler {
             return self.kept_beside(Some(ticket), call, now);
         };
         if call.is_some_and(|call| call < *ticket) {
-            return Kept { ticket: call, first_gang: Some(*ticket) };
+            return RoomReservations { ticket: call, first_gang: Some(*ticket) };
         }
         let ticket = *ticket;
         let memory = held.gang.memory;
@@ -131,17 +133,22 @@ impl Scheduler {
             }
         }
         self.has_reserved = true;
-        Kept { ticket: Some(ticket), first_gang: None }
+        RoomReservations { ticket: Some(ticket), first_gang: None }
     }
 
     /// Returns the requests to keep room for while no gang has a share. A task comes after calls
     /// and gangs, because these expire and a query does not: it goes on in its own room.
-    fn kept_beside(&mut self, gang: Option<Ticket>, call: Option<Ticket>, now: Duration) -> Kept {
-        Kept { ticket: call.or_else(|| self.keep_room_for_task(now)), first_gang: gang }
+    fn kept_beside(
+        &mut self,
+        gang: Option<Ticket>,
+        call: Option<Ticket>,
+        now: Duration,
+    ) -> RoomReservations {
+        RoomReservations { ticket: call.or_else(|| self.keep_room_for_task(now)), first_gang: gang }
     }
 
     /// Counts a gang that starts, or has started before.
-    pub(crate) fn begin_gang(&mut self, ticket: Ticket, parts: Parts, now: Duration) {
+    pub(crate) fn begin_gang(&mut self, ticket: Ticket, parts: GangRanks, now: Duration) {
         let Some(held) = self.gangs.get_mut(&ticket) else { return };
         let gang = Arc::clone(&held.gang);
         held.parts = Some(parts.clone());
@@ -180,7 +187,10 @@ impl Scheduler {
     }
 
     /// The gangs that have ranks on a host, with the number of those ranks.
-    pub(crate) fn gang_parts_on(&self, host: &HostName) -> impl Iterator<Item = (&Gang, u32)> {
+    pub(crate) fn gang_parts_on(
+        &self,
+        host: &HostName,
+    ) -> impl Iterator<Item = (&GangDemand, u32)> {
         let parts = self.gangs.values().flat_map(|held| {
             held.parts.iter().flatten().map(|(name, ranks)| (&*held.gang, name, *ranks))
         });
@@ -194,7 +204,7 @@ impl Scheduler {
             held.parts.is_none() && held.gang.only.is_none() && held.since <= since
         };
         let most = self.hosts.values().map(|host| host.most_of_ranks).max().unwrap_or_default();
-        let mut free: Vec<u64> = self.hosts.values().map(Host::left_for_new_ranks).collect();
+        let mut free: Vec<u64> = self.hosts.values().map(HostUsage::left_for_new_ranks).collect();
         let mut lacking = 0_u32;
         for gang in self.gangs.values().filter(waits).map(|held| &held.gang) {
             let each = gang.memory.max(1);
@@ -214,13 +224,13 @@ impl Scheduler {
     }
 
     /// Whether the hosts that get new work have room for a gang if nothing else runs.
-    fn may_ever_run_gang(&self, gang: &Gang) -> bool {
+    fn may_ever_run_gang(&self, gang: &GangDemand) -> bool {
         place(gang, &self.hosts, &self.policy, |_, host| host.most_of_ranks).is_some()
     }
 
     /// Whether all hosts, drained ones included, have room for a gang if nothing else runs: an
     /// operator may end the drain.
-    fn may_run_gang_undrained(&self, gang: &Gang) -> bool {
+    fn may_run_gang_undrained(&self, gang: &GangDemand) -> bool {
         let ranks = self.hosts.values().map(|host| host.most_of_ranks / gang.memory.max(1));
         let mut ranks: Vec<_> = ranks.collect();
         ranks.sort_unstable_by_key(|ranks| Reverse(*ranks));
@@ -230,8 +240,8 @@ impl Scheduler {
 
     /// Whether a gang has to wait behind the gang `first`, because its tenant has at least as much
     /// memory.
-    fn comes_after(&self, ticket: Ticket, gang: &Gang, first: Option<Ticket>) -> bool {
-        let first = first.filter(|first| *first != ticket).and_then(|first| self.gangs.get(&first));
+    fn comes_after(&self, ticket: Ticket, gang: &GangDemand, first: Option<Ticket>) -> bool {
+        let first = first.filter(|first| *first != ticket).and_then(|it| self.gangs.get(&it));
         first.is_some_and(|first| self.taken(&gang.tenant) >= self.taken(&first.gang.tenant))
     }
 }
@@ -243,7 +253,7 @@ pub(crate) fn line(ticket: Ticket) -> Digest {
 }
 
 /// Whether a host may get ranks of a gang.
-fn is_open(gang: &Gang, name: &HostName, host: &Host) -> bool {
+fn is_open(gang: &GangDemand, name: &HostName, host: &HostUsage) -> bool {
     !host.is_drained && gang.only.as_ref().is_none_or(|only| only == name)
 }
 
@@ -251,11 +261,11 @@ fn is_open(gang: &Gang, name: &HostName, host: &Host) -> bool {
 /// no room for all ranks. A gang whose number of hosts is limited gets the hosts that hold its
 /// image, or the hosts with the most room if the former are too few.
 fn place(
-    gang: &Gang,
-    hosts: &Hosts,
-    policy: &Policy,
-    free: impl Fn(&HostName, &Host) -> u64,
-) -> Option<Parts> {
+    gang: &GangDemand,
+    hosts: &HostDirectory,
+    policy: &SchedulerPolicy,
+    free: impl Fn(&HostName, &HostUsage) -> u64,
+) -> Option<GangRanks> {
     let is_far = |name: &HostName| policy.near.as_ref() != Some(name);
     let open = hosts.iter().filter(|(name, host)| is_open(gang, name, host));
     let open = open.map(|(name, host)| (name, host, free(name, host)));
@@ -265,10 +275,10 @@ fn place(
         return None;
     }
     let most = gang.most_hosts.map_or(usize::MAX, |most| most.max(1) as usize);
-    let share = |mut open: Vec<(&HostName, &Host, u64)>| {
+    let share = |mut open: Vec<(&HostName, &HostUsage, u64)>| {
         open.truncate(most);
         open.sort_by_key(|(name, ..)| (is_far(name), *name));
-        let spare = |(_, host, free): &(_, &Host, u64)| Spare {
+        let spare = |(_, host, free): &(_, &HostUsage, u64)| Spare {
             memory: *free,
             cores: u32::try_from(host.room.cpu_millis / 1000).unwrap_or(u32::MAX),
         };
@@ -280,7 +290,7 @@ fn place(
     if open.len() <= most {
         return share(open);
     }
-    let depth = |host: &Host| {
+    let depth = |host: &HostUsage| {
         let held = gang.image.as_ref().and_then(|image| host.images.get(image));
         (held.is_none(), held.and_then(|held| held.depth).unwrap_or(u32::MAX))
     };

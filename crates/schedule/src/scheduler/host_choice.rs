@@ -8,16 +8,18 @@ use std::time::Duration;
 use snowmelt_types::HostName;
 
 use super::Scheduler;
-use crate::hosts::{Choice, Entry, Follower, Host, Reach, could_start, may_ever_run};
-use crate::requests::Call;
+use crate::hosts::{
+    Follower, HostEntry, HostSearch, HostUsage, SearchReach, could_start, may_ever_run,
+};
+use crate::requests::CallDemand;
 
 impl Scheduler {
     /// Returns the host that runs a call now, or `None` if no host has room. No room is taken on
     /// hosts that the call `kept` could start on.
     pub(crate) fn host_for(
         &mut self,
-        call: &Call,
-        kept: Option<&Call>,
+        call: &CallDemand,
+        kept: Option<&CallDemand>,
         now: Duration,
     ) -> Option<HostName> {
         let mut found = self.choice(call, kept, now).own();
@@ -28,27 +30,27 @@ impl Scheduler {
             if !self.choice(call, kept, now).needs_no_orders() {
                 self.settle_starts();
             }
-            found = self.choice(call, kept, now).start(Reach::Here);
+            found = self.choice(call, kept, now).start(SearchReach::Here);
         }
         if found.is_none() {
             if !self.choice(call, kept, now).needs_no_orders() {
                 self.settle_rooms();
             }
-            found = self.choice(call, kept, now).start(Reach::Near);
+            found = self.choice(call, kept, now).start(SearchReach::Near);
         }
         if found.is_none() {
             found = self.slot_for(call, kept, false, now);
         }
         if found.is_none() {
-            found = self.choice(call, kept, now).start(Reach::Any);
+            found = self.choice(call, kept, now).start(SearchReach::Any);
         }
         self.hosts.by_id(found?).map(|entry| entry.name.clone())
     }
 
     fn slot_for(
         &mut self,
-        call: &Call,
-        kept: Option<&Call>,
+        call: &CallDemand,
+        kept: Option<&CallDemand>,
         needs_core: bool,
         now: Duration,
     ) -> Option<u32> {
@@ -60,7 +62,7 @@ impl Scheduler {
     }
 
     /// Whether some host has enough memory for a call if nothing else runs there.
-    pub(crate) fn may_ever_run(&self, call: &Call) -> bool {
+    pub(crate) fn may_ever_run(&self, call: &CallDemand) -> bool {
         match &call.only {
             Some(only) => self.hosts.get(only).is_some_and(|host| may_ever_run(call, only, host)),
             None => self.hosts.with_most(call.memory).next().is_some(),
@@ -68,7 +70,7 @@ impl Scheduler {
     }
 
     /// Whether a call could have a new instance anywhere if enough memory became free there.
-    pub(crate) fn could_ever_start(&self, call: &Call) -> bool {
+    pub(crate) fn could_ever_start(&self, call: &CallDemand) -> bool {
         match &call.only {
             Some(only) => {
                 self.hosts.get(only).is_some_and(|host| self.could_start_on(call, only, host))
@@ -81,15 +83,25 @@ impl Scheduler {
     }
 
     /// Whether a call could have a new instance on one host if enough memory became free there.
-    pub(crate) fn could_start_on(&self, call: &Call, name: &HostName, host: &Host) -> bool {
+    pub(crate) fn could_start_on(
+        &self,
+        call: &CallDemand,
+        name: &HostName,
+        host: &HostUsage,
+    ) -> bool {
         let on = self.functions.get(&call.function);
         let instances = self.hosts.id(name).and_then(|id| on?.get(id));
         could_start(call, name, host, instances, &self.policy)
     }
 
-    fn choice<'a>(&'a self, call: &'a Call, kept: Option<&'a Call>, now: Duration) -> Choice<'a> {
-        let on = |call: &Call| self.functions.get(&call.function);
-        Choice {
+    fn choice<'a>(
+        &'a self,
+        call: &'a CallDemand,
+        kept: Option<&'a CallDemand>,
+        now: Duration,
+    ) -> HostSearch<'a> {
+        let on = |call: &CallDemand| self.functions.get(&call.function);
+        HostSearch {
             call,
             on: on(call),
             hosts: &self.hosts,
@@ -104,7 +116,7 @@ impl Scheduler {
     fn settle_slots(&mut self) {
         let Self { hosts, functions, .. } = self;
         for id in hosts.changed(Follower::Slots) {
-            let Some(Entry { host, order, functions: here, .. }) = hosts.entry_mut(id) else {
+            let Some(HostEntry { host, order, functions: here, .. }) = hosts.entry_mut(id) else {
                 continue;
             };
             here.retain(|function| {

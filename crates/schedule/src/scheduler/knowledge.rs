@@ -6,7 +6,7 @@ use snowmelt_types::{Digest, HostName};
 
 use super::Scheduler;
 use crate::hosts::{Instances, OnHosts};
-use crate::requests::Call;
+use crate::requests::CallDemand;
 
 impl Scheduler {
     /// The number of running calls of a function on each host.
@@ -21,7 +21,7 @@ impl Scheduler {
     }
 
     /// The number of idle instances of a function on each host.
-    pub fn idle(&self, call: &Call, now: Duration) -> impl Iterator<Item = (&HostName, u32)> {
+    pub fn idle(&self, call: &CallDemand, now: Duration) -> impl Iterator<Item = (&HostName, u32)> {
         let each = call.concurrency;
         let on = self.instances_of(&call.function);
         on.map(move |(host, instances)| (host, instances.idle(each, now)))

@@ -24,10 +24,13 @@ use std::time::Duration;
 
 use snowmelt_types::{Digest, HostName, Tenant};
 
-use crate::hosts::{Host, HostRoom, Hosts, OnHosts, Rooms, Uses};
-use crate::requests::{Call, Decision, HeldGang, HeldTask, Kept, Policy, Queue, State, Ticket};
+use crate::hosts::{HostDirectory, HostOrders, HostRoom, HostUsage, OnHosts, Uses};
+use crate::requests::{
+    CallDemand, Decision, HeldGang, HeldTask, Queue, RoomReservations, SchedulerPolicy, State,
+    Ticket,
+};
 
-pub use pool::{Pool, PoolHost, PoolPolicy, PoolStep};
+pub use pool::{PoolHost, PoolPolicy, PoolScaler, PoolStep};
 
 /// The greatest number of hosts that are compared one by one: for so few, that takes less time than
 /// to keep their orders up to date.
@@ -37,15 +40,15 @@ const FEW: usize = 16;
 /// the caller's clock.
 #[derive(Debug)]
 pub struct Scheduler {
-    pub(crate) policy: Policy,
-    pub(crate) hosts: Hosts,
+    pub(crate) policy: SchedulerPolicy,
+    pub(crate) hosts: HostDirectory,
     pub(crate) functions: HashMap<Digest, OnHosts>,
     /// The hosts in the order in which they are asked for new instances.
-    pub(crate) rooms: Rooms,
+    pub(crate) rooms: HostOrders,
     /// The greatest number of hosts that are compared one by one.
     pub(crate) few: usize,
     pub(crate) uses: Uses,
-    pub(crate) calls: HashMap<Ticket, Held>,
+    pub(crate) calls: HashMap<Ticket, ScheduledCall>,
     pub(crate) gangs: BTreeMap<Ticket, HeldGang>,
     pub(crate) tasks: BTreeMap<Ticket, HeldTask>,
     pub(crate) queue: Queue,
@@ -65,14 +68,14 @@ pub struct Scheduler {
 }
 
 #[derive(Debug)]
-pub(crate) struct Held {
-    pub call: Arc<Call>,
+pub(crate) struct ScheduledCall {
+    pub call: Arc<CallDemand>,
     pub since: Duration,
     deadline: Duration,
     state: State,
 }
 
-impl Held {
+impl ScheduledCall {
     pub fn is_waiting(&self) -> bool {
         matches!(self.state, State::Waits)
     }
@@ -80,12 +83,12 @@ impl Held {
 
 impl Scheduler {
     /// Makes a scheduler without hosts.
-    pub fn new(policy: Policy) -> Self {
+    pub fn new(policy: SchedulerPolicy) -> Self {
         Self {
             policy,
-            hosts: Hosts::default(),
+            hosts: HostDirectory::default(),
             functions: HashMap::new(),
-            rooms: Rooms::default(),
+            rooms: HostOrders::default(),
             few: FEW,
             uses: Uses::default(),
             calls: HashMap::new(),
@@ -105,7 +108,7 @@ impl Scheduler {
     /// Adds a host, or takes its next report.
     pub fn report(&mut self, host: &HostName, room: HostRoom) {
         if !self.hosts.report(host, room) {
-            let mut new = Host::new(room);
+            let mut new = HostUsage::new(room);
             self.gang_parts_on(host).for_each(|(gang, ranks)| new.add_ranks(gang, ranks));
             self.tasks_on(host).for_each(|held| new.add_task(&held.task, held.since));
             if self.hosts.insert(host.clone(), new) {
@@ -126,7 +129,8 @@ impl Scheduler {
     /// Removes a host that was lost. For their clients, its calls are over. Ranks and tasks on it
     /// are counted again if it comes back before they are over.
     pub fn remove(&mut self, host: &HostName, now: Duration) {
-        let runs_there = |held: &Held| matches!(&held.state, State::RunsOn(on) if on == host);
+        let runs_there =
+            |held: &ScheduledCall| matches!(&held.state, State::RunsOn(on) if on == host);
         let calls: Vec<_> = self.calls.values_mut().filter(|held| runs_there(held)).collect();
         let mut lost = Vec::with_capacity(calls.len());
         for held in calls {
@@ -157,7 +161,7 @@ impl Scheduler {
 
     /// Forgets the places of hosts in trees, because they are told anew.
     pub fn forget_trees(&mut self) {
-        self.hosts.change_all(Host::has_trees, Host::forget_trees);
+        self.hosts.change_all(HostUsage::has_trees, HostUsage::forget_trees);
     }
 
     /// Notes that a host is in the tree of an image, with `depth` hosts above it.
@@ -175,11 +179,12 @@ impl Scheduler {
     }
 
     /// Adds a call, which waits until `deadline` at the longest.
-    pub fn ask(&mut self, call: Arc<Call>, now: Duration, deadline: Duration) -> Ticket {
+    pub fn ask(&mut self, call: Arc<CallDemand>, now: Duration, deadline: Duration) -> Ticket {
         let ticket = self.ticket();
         self.queue.push(&call.tenant, &call.function, ticket);
         self.deadlines.insert((deadline, ticket));
-        self.calls.insert(ticket, Held { call, since: now, deadline, state: State::Waits });
+        self.calls
+            .insert(ticket, ScheduledCall { call, since: now, deadline, state: State::Waits });
         self.new.push(ticket);
         ticket
     }
@@ -235,7 +240,7 @@ impl Scheduler {
     /// The call for which room is kept: among the calls that have waited for long and could have a
     /// new instance on some host, the one that has waited for the longest.
     pub(crate) fn starved(&self, now: Duration) -> Option<Ticket> {
-        let has_waited = |held: &&Held| {
+        let has_waited = |held: &&ScheduledCall| {
             now.saturating_sub(held.since) >= self.policy.starved_after
                 && self.could_ever_start(&held.call)
         };
@@ -244,7 +249,7 @@ impl Scheduler {
         starved.min()
     }
 
-    fn look(&mut self, ticket: Ticket, kept: Kept, now: Duration) -> Option<Decision> {
+    fn look(&mut self, ticket: Ticket, kept: RoomReservations, now: Duration) -> Option<Decision> {
         let Some(held) = self.calls.get(&ticket) else {
             return self.look_at_task(ticket, kept).or_else(|| self.look_at_gang(ticket, kept));
         };
@@ -369,7 +374,7 @@ impl Scheduler {
     }
 
     /// Notes the begin of a call on a host, and returns how many new instances it needs there.
-    fn has_begun(&mut self, name: &HostName, call: &Call) -> u32 {
+    fn has_begun(&mut self, name: &HostName, call: &CallDemand) -> u32 {
         let Some((id, order)) = self.hosts.number(name) else { return 0 };
         self.hosts.has_function(id, &call.function);
         let most = self.policy.instances_per_host;
@@ -377,7 +382,7 @@ impl Scheduler {
         on.or_insert_with(|| OnHosts::new(call, most)).begin(id, order, call)
     }
 
-    fn leave(&mut self, call: &Call, name: &HostName, count: Option<u32>, now: Duration) {
+    fn leave(&mut self, call: &CallDemand, name: &HostName, count: Option<u32>, now: Duration) {
         let Some(number) = self.hosts.number(name) else { return };
         let Some(on) = self.functions.get_mut(&call.function) else { return };
         let Some(less) = on.end(number, call, count, now) else { return };

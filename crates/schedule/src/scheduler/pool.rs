@@ -12,7 +12,7 @@ use std::time::Duration;
 use snowmelt_types::{Digest, HostName};
 
 use super::Scheduler;
-use crate::requests::Call;
+use crate::requests::CallDemand;
 
 /// The least time between two requests to a provider.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -59,9 +59,9 @@ pub enum PoolStep {
     Release(HostName),
 }
 
-/// The pool of a cluster's hosts.
+/// The scaler of a cluster's pool: decides how many hosts the provider is asked for.
 #[derive(Debug)]
-pub struct Pool {
+pub struct PoolScaler {
     policy: PoolPolicy,
     /// The time since which each free host is free.
     free: BTreeMap<HostName, Duration>,
@@ -71,7 +71,7 @@ pub struct Pool {
     failures: u32,
 }
 
-impl Pool {
+impl PoolScaler {
     /// Makes a pool without any knowledge of hosts.
     pub fn new(policy: PoolPolicy) -> Self {
         Self { policy, free: BTreeMap::new(), quiet_until: Duration::ZERO, failures: 0 }
@@ -153,14 +153,14 @@ impl Scheduler {
             let is_asking = held.call.only.is_none() && held.is_waiting();
             is_asking && now.saturating_sub(held.since) >= WAITS_FOR
         });
-        let mut calls: HashMap<&Digest, (u32, &Call)> = HashMap::new();
+        let mut calls: HashMap<&Digest, (u32, &CallDemand)> = HashMap::new();
         for held in waits {
             calls.entry(&held.call.function).or_insert((0, &held.call)).0 += 1;
         }
         let most = self.hosts.values().map(|host| host.most).max().unwrap_or_default();
-        let instances = |(calls, call): &(u32, &Call)| calls.div_ceil(call.concurrency.max(1));
-        let memory =
-            calls.values().map(|call| u64::from(instances(call)) * call.1.memory).sum::<u64>();
+        let instances =
+            |(calls, call): &(u32, &CallDemand)| calls.div_ceil(call.concurrency.max(1));
+        let memory = calls.values().map(|call| u64::from(instances(call)) * call.1.memory).sum::<u64>();
         let by_memory = if most == 0 { 1 } else { memory.div_ceil(most) };
         let most_instances = calls.values().map(instances).max().unwrap_or_default();
         let by_instances = most_instances.div_ceil(self.policy.instances_per_host.max(1));

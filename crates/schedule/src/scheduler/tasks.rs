@@ -15,8 +15,8 @@ use snowmelt_types::HostName;
 
 use super::Scheduler;
 use super::gangs::line;
-use crate::hosts::Host;
-use crate::requests::{Decision, HeldTask, Kept, State, Task, Ticket, Wish};
+use crate::hosts::HostUsage;
+use crate::requests::{Decision, HeldTask, RoomReservations, State, TaskDemand, Ticket, Wish};
 
 /// The deadline of tasks, which never expire.
 const NEVER: Duration = Duration::MAX;
@@ -25,7 +25,7 @@ impl Scheduler {
     /// Starts a task on a host, or returns `None` if there is no room for it now.
     pub fn start_task(
         &mut self,
-        task: Arc<Task>,
+        task: Arc<TaskDemand>,
         host: &HostName,
         now: Duration,
     ) -> Option<Ticket> {
@@ -34,7 +34,7 @@ impl Scheduler {
     }
 
     /// Counts a task that runs on a host, whether or not there is room for it.
-    pub fn runs_task(&mut self, task: Arc<Task>, host: &HostName, now: Duration) -> Ticket {
+    pub fn runs_task(&mut self, task: Arc<TaskDemand>, host: &HostName, now: Duration) -> Ticket {
         let ticket = self.ticket();
         let held = HeldTask { task, since: now, wish: Wish::default(), state: State::Waits };
         self.tasks.insert(ticket, held);
@@ -43,7 +43,7 @@ impl Scheduler {
     }
 
     /// Adds a task, which waits for one of the hosts of its wish.
-    pub fn ask_task(&mut self, task: Arc<Task>, wish: Wish, now: Duration) -> Ticket {
+    pub fn ask_task(&mut self, task: Arc<TaskDemand>, wish: Wish, now: Duration) -> Ticket {
         let ticket = self.ticket();
         self.queue.push(&task.tenant, &line(ticket), ticket);
         self.deadlines.insert((NEVER, ticket));
@@ -67,7 +67,7 @@ impl Scheduler {
 
     /// Returns the decision on a task that is possible now. `None` if the task goes on waiting, or
     /// is not known.
-    pub(crate) fn look_at_task(&self, ticket: Ticket, kept: Kept) -> Option<Decision> {
+    pub(crate) fn look_at_task(&self, ticket: Ticket, kept: RoomReservations) -> Option<Decision> {
         let held = self.tasks.get(&ticket).filter(|held| held.is_waiting())?;
         let kept = (kept, kept.ticket == Some(ticket));
         let mut hosts = held.wish.hosts.iter();
@@ -77,7 +77,12 @@ impl Scheduler {
 
     /// Whether a host has room for a task beside the room that is kept for others. `kept` says for
     /// whom room is kept, and whether that is this task.
-    fn has_room_for_task(&self, task: &Task, name: &HostName, kept: (Kept, bool)) -> bool {
+    fn has_room_for_task(
+        &self,
+        task: &TaskDemand,
+        name: &HostName,
+        kept: (RoomReservations, bool),
+    ) -> bool {
         let (kept, is_for_task) = kept;
         let Some(host) = self.hosts.get(name) else { return false };
         let call = kept.ticket.and_then(|kept| self.calls.get(&kept));
@@ -167,7 +172,7 @@ impl Scheduler {
         self.tasks.values().filter(is_there)
     }
 
-    fn leave_host(&mut self, task: &Task, host: &HostName, now: Duration) {
+    fn leave_host(&mut self, task: &TaskDemand, host: &HostName, now: Duration) {
         if let Some(host) = self.hosts.get_mut(host) {
             host.remove_task(task, now);
         }
@@ -183,7 +188,7 @@ impl Scheduler {
             held.is_waiting() && may_move && held.wish.since <= since
         };
         let most = self.hosts.values().map(|host| host.most_of_tasks).max().unwrap_or_default();
-        let mut free: Vec<u64> = self.hosts.values().map(Host::left_for_new_tasks).collect();
+        let mut free: Vec<u64> = self.hosts.values().map(HostUsage::left_for_new_tasks).collect();
         // Bytes of hosts, of which each task has its part of one that has only such tasks.
         let mut bytes = 0_u64;
         for held in self.tasks.values().filter(waits) {

@@ -11,7 +11,7 @@ use super::gangs::gang;
 use super::linear;
 use super::tasks::of_whom;
 use super::{MIB, SECOND, call, decided, name, run};
-use crate::{Call, Decision, HostRoom, Policy, Scheduler, Ticket};
+use crate::{CallDemand, Decision, HostRoom, Scheduler, SchedulerPolicy, Ticket};
 
 /// The number of functions in a test, some of which share an image.
 const FUNCTIONS: u8 = 6;
@@ -21,7 +21,7 @@ const HOSTS: usize = 8;
 
 /// A step of a test: a change of the scheduler.
 #[derive(Clone, Debug)]
-enum Step {
+enum ChoiceStep {
     Ask(u8),
     End(u8, Option<u32>),
     Refuse(u8),
@@ -36,32 +36,34 @@ enum Step {
     Pass(u16),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = ChoiceStep> {
     let host = || 1..=HOSTS;
     let depths = prop::collection::vec((host(), 0..3_u8, 0..3_u32), 0..10);
     let senders = prop::collection::vec((host(), 0..3_u32), 0..6);
     prop_oneof![
-        12 => (0..FUNCTIONS).prop_map(Step::Ask),
-        8 => (any::<u8>(), prop::option::of(0..4_u32)).prop_map(|(at, count)| Step::End(at, count)),
-        1 => any::<u8>().prop_map(Step::Refuse),
-        1 => host().prop_map(Step::Remove),
-        3 => (host(), 1..5_u8, 0..5_u8).prop_map(|(host, memory, cores)| {
-            Step::Report(host, memory, cores)
+        12 => (0..FUNCTIONS).prop_map(ChoiceStep::Ask),
+        8 => (any::<u8>(), prop::option::of(0..4_u32)).prop_map(|(at, count)| {
+            ChoiceStep::End(at, count)
         }),
-        1 => (host(), any::<bool>()).prop_map(|(host, is)| Step::Drain(host, is)),
-        2 => (depths, senders).prop_map(|(depths, senders)| Step::Trees(depths, senders)),
-        1 => any::<u8>().prop_map(Step::Gang),
-        1 => (host(), 0..20_u8).prop_map(|(host, memory)| Step::Task(host, memory)),
-        1 => Just(Step::Sweep),
-        1 => Just(Step::Reclaim),
-        3 => (0..600_u16).prop_map(Step::Pass),
+        1 => any::<u8>().prop_map(ChoiceStep::Refuse),
+        1 => host().prop_map(ChoiceStep::Remove),
+        3 => (host(), 1..5_u8, 0..5_u8).prop_map(|(host, memory, cores)| {
+            ChoiceStep::Report(host, memory, cores)
+        }),
+        1 => (host(), any::<bool>()).prop_map(|(host, is)| ChoiceStep::Drain(host, is)),
+        2 => (depths, senders).prop_map(|(depths, senders)| ChoiceStep::Trees(depths, senders)),
+        1 => any::<u8>().prop_map(ChoiceStep::Gang),
+        1 => (host(), 0..20_u8).prop_map(|(host, memory)| ChoiceStep::Task(host, memory)),
+        1 => Just(ChoiceStep::Sweep),
+        1 => Just(ChoiceStep::Reclaim),
+        3 => (0..600_u16).prop_map(ChoiceStep::Pass),
     ]
 }
 
 /// Makes a function by its number, which decides about its size, image, shared instances and host.
-fn function(number: u8) -> Call {
+fn function(number: u8) -> CallDemand {
     let image = (number > 0).then(|| Digest::of(format!("image {}", number / 2)));
-    Call {
+    CallDemand {
         image,
         memory: [10, 25, 40, 10, 60, 150][usize::from(number)],
         cpu_millis: [1000, 300, 1000, 700, 2000, 1000][usize::from(number)],
@@ -86,44 +88,51 @@ fn room(memory: u8, cores: u8) -> HostRoom {
     }
 }
 
-fn apply(scheduler: &mut Scheduler, running: &mut Vec<Ticket>, step: Step, now: &mut Duration) {
+fn apply(
+    scheduler: &mut Scheduler,
+    running: &mut Vec<Ticket>,
+    step: ChoiceStep,
+    now: &mut Duration,
+) {
     let nth =
         |running: &[Ticket], at: u8| (!running.is_empty()).then(|| usize::from(at) % running.len());
     match step {
-        Step::Ask(number) => {
+        ChoiceStep::Ask(number) => {
             scheduler.ask(Arc::new(function(number)), *now, *now + 900 * SECOND);
         }
-        Step::End(at, count) => {
+        ChoiceStep::End(at, count) => {
             if let Some(at) = nth(running, at) {
                 scheduler.ended(running.swap_remove(at), count, *now);
             }
         }
-        Step::Refuse(at) => {
+        ChoiceStep::Refuse(at) => {
             if let Some(at) = nth(running, at) {
                 scheduler.refused(running.swap_remove(at), *now);
             }
         }
-        Step::Remove(host) => scheduler.remove(&name(host), *now),
-        Step::Report(host, memory, cores) => scheduler.report(&name(host), room(memory, cores)),
-        Step::Drain(host, is_drained) => scheduler.drain(&name(host), is_drained),
-        Step::Trees(depths, senders) => {
+        ChoiceStep::Remove(host) => scheduler.remove(&name(host), *now),
+        ChoiceStep::Report(host, memory, cores) => {
+            scheduler.report(&name(host), room(memory, cores))
+        }
+        ChoiceStep::Drain(host, is_drained) => scheduler.drain(&name(host), is_drained),
+        ChoiceStep::Trees(depths, senders) => {
             scheduler.forget_trees();
             for (host, image, depth) in depths {
                 scheduler.holds(&name(host), &Digest::of(format!("image {image}")), depth);
             }
             senders.into_iter().for_each(|(host, trees)| scheduler.sends_in(&name(host), trees));
         }
-        Step::Gang(ranks) => {
+        ChoiceStep::Gang(ranks) => {
             let made = gang(u32::from(ranks % 4) + 1, 15);
             scheduler.ask_gang(Arc::new(made), *now, *now + 60 * SECOND);
         }
-        Step::Task(host, memory) => {
+        ChoiceStep::Task(host, memory) => {
             let task = of_whom("t", memory.into());
             running.extend(scheduler.start_task(task, &name(host), *now));
         }
-        Step::Sweep => scheduler.sweep(*now),
-        Step::Reclaim => drop(scheduler.reclaim(*now)),
-        Step::Pass(seconds) => *now += SECOND * u32::from(seconds),
+        ChoiceStep::Sweep => scheduler.sweep(*now),
+        ChoiceStep::Reclaim => drop(scheduler.reclaim(*now)),
+        ChoiceStep::Pass(seconds) => *now += SECOND * u32::from(seconds),
     }
 }
 
@@ -151,7 +160,7 @@ proptest! {
         steps in prop::collection::vec(step(), 1..80),
         (most, near, few) in (1..4_u32, prop::option::of(1..=HOSTS), 0..4_usize),
     ) {
-        let mut scheduler = Scheduler::new(Policy {
+        let mut scheduler = Scheduler::new(SchedulerPolicy {
             instances_per_host: most,
             near: near.map(name),
             starved_after: 10 * SECOND,

@@ -11,11 +11,11 @@ use snowmelt_types::HostName;
 use super::gangs::{OVERCOMMIT, ROOM, ask, gang, hosts, of_tenant};
 use super::tasks::{of_whom, wish};
 use super::{SECOND, call, decided, name, of};
-use crate::{Call, Decision, Gang, GangRoom, Parts, Scheduler, Task, Ticket};
+use crate::{CallDemand, Decision, GangDemand, GangRanks, GangRoom, Scheduler, TaskDemand, Ticket};
 
 /// A step of a test: a request to the scheduler.
 #[derive(Clone, Debug)]
-enum Step {
+enum GangStep {
     Call {
         tenant: u8,
         memory: u8,
@@ -43,37 +43,37 @@ enum Step {
     Pass(u8),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = GangStep> {
     let most_hosts = prop::option::weighted(0.3, 1..4_u32);
     let gang = (0..3_u8, 1..8_u8, 1..40_u8, most_hosts);
     prop_oneof![
-        4 => (0..3_u8, 1..60_u8).prop_map(|(tenant, memory)| Step::Call { tenant, memory }),
+        4 => (0..3_u8, 1..60_u8).prop_map(|(tenant, memory)| GangStep::Call { tenant, memory }),
         5 => gang.prop_map(|(tenant, ranks, memory, most_hosts)| {
-            Step::Gang { tenant, ranks, memory, most_hosts }
+            GangStep::Gang { tenant, ranks, memory, most_hosts }
         }),
         4 => (0..3_u8, 1..40_u8, 1..4_u8, any::<bool>()).prop_map(|(tenant, memory, host, waits)| {
-            Step::Task { tenant, memory, host, waits }
+            GangStep::Task { tenant, memory, host, waits }
         }),
-        6 => any::<u8>().prop_map(Step::End),
-        1 => any::<u8>().prop_map(Step::Refuse),
-        1 => any::<u8>().prop_map(Step::Withdraw),
-        1 => (1..5_u8).prop_map(Step::Remove),
-        2 => (1..5_u8).prop_map(Step::Report),
-        1 => ((1..5_u8), any::<bool>()).prop_map(|(host, is)| Step::Drain(host, is)),
-        2 => (0..20_u8).prop_map(Step::Pass),
+        6 => any::<u8>().prop_map(GangStep::End),
+        1 => any::<u8>().prop_map(GangStep::Refuse),
+        1 => any::<u8>().prop_map(GangStep::Withdraw),
+        1 => (1..5_u8).prop_map(GangStep::Remove),
+        2 => (1..5_u8).prop_map(GangStep::Report),
+        1 => ((1..5_u8), any::<bool>()).prop_map(|(host, is)| GangStep::Drain(host, is)),
+        2 => (0..20_u8).prop_map(GangStep::Pass),
     ]
 }
 
 /// A plain model: the requests that run, with their hosts, and the requests that wait.
 #[derive(Default)]
-struct Model {
-    calls: HashMap<Ticket, (Arc<Call>, Option<HostName>)>,
-    gangs: HashMap<Ticket, (Arc<Gang>, Option<Parts>)>,
-    tasks: HashMap<Ticket, (Arc<Task>, Option<HostName>)>,
+struct GangQueueModel {
+    calls: HashMap<Ticket, (Arc<CallDemand>, Option<HostName>)>,
+    gangs: HashMap<Ticket, (Arc<GangDemand>, Option<GangRanks>)>,
+    tasks: HashMap<Ticket, (Arc<TaskDemand>, Option<HostName>)>,
     drained: BTreeSet<HostName>,
 }
 
-impl Model {
+impl GangQueueModel {
     fn take(&mut self, decision: Decision) {
         match decision {
             Decision::Run(ticket, host) => {
@@ -132,22 +132,27 @@ impl Model {
     }
 }
 
-fn apply(scheduler: &mut Scheduler, model: &mut Model, step: Step, now: &mut Duration) {
+fn apply(
+    scheduler: &mut Scheduler,
+    model: &mut GangQueueModel,
+    step: GangStep,
+    now: &mut Duration,
+) {
     match step {
-        Step::Call { tenant, memory } => {
+        GangStep::Call { tenant, memory } => {
             // Each has a function of its own, so that no instances are shared.
             let function = format!("{tenant} {memory} {}", model.calls.len());
             let made = Arc::new(of(&format!("t{tenant}"), call(&function, memory.into())));
             let ticket = scheduler.ask(Arc::clone(&made), *now, *now + 30 * SECOND);
             model.calls.insert(ticket, (made, None));
         }
-        Step::Gang { tenant, ranks, memory, most_hosts } => {
-            let made = Gang { most_hosts, ..gang(ranks.into(), memory.into()) };
+        GangStep::Gang { tenant, ranks, memory, most_hosts } => {
+            let made = GangDemand { most_hosts, ..gang(ranks.into(), memory.into()) };
             let made = Arc::new(of_tenant(&format!("t{tenant}"), made));
             let ticket = scheduler.ask_gang(Arc::clone(&made), *now, *now + 60 * SECOND);
             model.gangs.insert(ticket, (made, None));
         }
-        Step::Task { tenant, memory, host, waits } => {
+        GangStep::Task { tenant, memory, host, waits } => {
             let made = of_whom(&format!("t{tenant}"), memory.into());
             let number = host.into();
             let ticket = match waits {
@@ -159,7 +164,7 @@ fn apply(scheduler: &mut Scheduler, model: &mut Model, step: Step, now: &mut Dur
                 model.tasks.insert(ticket, (made, (!waits).then(|| name(number))));
             }
         }
-        Step::Refuse(at) => {
+        GangStep::Refuse(at) => {
             let running = model.tasks.iter_mut().filter(|(_, (_, on))| on.is_some());
             let mut running: Vec<_> = running.collect();
             running.sort_unstable_by_key(|(ticket, _)| **ticket);
@@ -169,26 +174,26 @@ fn apply(scheduler: &mut Scheduler, model: &mut Model, step: Step, now: &mut Dur
                 held.1 = None;
             }
         }
-        Step::End(at) => {
+        GangStep::End(at) => {
             if let Some(ticket) = model.nth(at, true) {
                 scheduler.ended(ticket, Some(0), *now);
                 model.forget(ticket);
             }
         }
-        Step::Withdraw(at) => {
+        GangStep::Withdraw(at) => {
             if let Some(ticket) = model.nth(at, false) {
                 scheduler.withdraw(ticket, *now);
                 model.forget(ticket);
             }
         }
-        Step::Remove(host) => {
+        GangStep::Remove(host) => {
             let host = name(host.into());
             scheduler.remove(&host, *now);
             model.drained.remove(&host);
             model.calls.retain(|_, (_, on)| on.as_ref() != Some(&host));
         }
-        Step::Report(host) => scheduler.report(&name(host.into()), ROOM),
-        Step::Drain(host, is_drained) => {
+        GangStep::Report(host) => scheduler.report(&name(host.into()), ROOM),
+        GangStep::Drain(host, is_drained) => {
             let host = name(host.into());
             // One that is not there is not drained when it comes.
             if scheduler.memory(&host).is_some() {
@@ -199,7 +204,7 @@ fn apply(scheduler: &mut Scheduler, model: &mut Model, step: Step, now: &mut Dur
                 };
             }
         }
-        Step::Pass(seconds) => *now += SECOND * u32::from(seconds),
+        GangStep::Pass(seconds) => *now += SECOND * u32::from(seconds),
     }
 }
 
@@ -209,7 +214,7 @@ proptest! {
         steps in prop::collection::vec(step(), 1..200),
     ) {
         let mut scheduler = hosts(3);
-        let mut model = Model::default();
+        let mut model = GangQueueModel::default();
         let mut now = Duration::ZERO;
         for step in steps {
             apply(&mut scheduler, &mut model, step, &mut now);
@@ -223,7 +228,7 @@ proptest! {
             }
         }
         // Whatever waits runs, is refused or expires, but tasks; what has ended leaves nothing.
-        let waits = |model: &Model| {
+        let waits = |model: &GangQueueModel| {
             let mut waits = model.tasks.iter().filter(|(_, it)| it.1.is_none());
             waits.next().map(|(ticket, _)| *ticket)
         };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use snowmelt_types::Digest;
 
 use super::{SECOND, call, decided, name, of, run, scheduler, waits};
-use crate::{Decision, Gang, GangRoom, HostRoom, Parts, Scheduler, Ticket};
+use crate::{Decision, GangDemand, GangRanks, GangRoom, HostRoom, Scheduler, Ticket};
 
 pub(super) const OVERCOMMIT: u32 = 2;
 pub(super) const ROOM: HostRoom = HostRoom {
@@ -25,8 +25,8 @@ pub(super) fn hosts(count: usize) -> Scheduler {
     made
 }
 
-pub(super) fn gang(ranks: u32, memory: u64) -> Gang {
-    Gang {
+pub(super) fn gang(ranks: u32, memory: u64) -> GangDemand {
+    GangDemand {
         tenant: "t".parse().unwrap(),
         image: None,
         ranks,
@@ -37,16 +37,16 @@ pub(super) fn gang(ranks: u32, memory: u64) -> Gang {
     }
 }
 
-pub(super) fn of_tenant(tenant: &str, gang: Gang) -> Gang {
-    Gang { tenant: tenant.parse().unwrap(), ..gang }
+pub(super) fn of_tenant(tenant: &str, gang: GangDemand) -> GangDemand {
+    GangDemand { tenant: tenant.parse().unwrap(), ..gang }
 }
 
-pub(super) fn ask(scheduler: &mut Scheduler, gang: Gang, now: Duration) -> Ticket {
+pub(super) fn ask(scheduler: &mut Scheduler, gang: GangDemand, now: Duration) -> Ticket {
     scheduler.ask_gang(Arc::new(gang), now, now + 300 * SECOND)
 }
 
 /// Asks for a gang that starts at once.
-fn start(scheduler: &mut Scheduler, gang: Gang, now: Duration) -> (Ticket, Parts) {
+fn start(scheduler: &mut Scheduler, gang: GangDemand, now: Duration) -> (Ticket, GangRanks) {
     let ticket = ask(scheduler, gang, now);
     match scheduler.next(now) {
         Some(Decision::Start(started, parts)) if started == ticket => (ticket, parts),
@@ -54,7 +54,7 @@ fn start(scheduler: &mut Scheduler, gang: Gang, now: Duration) -> (Ticket, Parts
     }
 }
 
-fn waiting(scheduler: &mut Scheduler, gang: Gang, now: Duration) -> Ticket {
+fn waiting(scheduler: &mut Scheduler, gang: GangDemand, now: Duration) -> Ticket {
     let ticket = ask(scheduler, gang, now);
     assert_eq!(decided(scheduler, now), []);
     ticket
@@ -89,7 +89,7 @@ fn a_gang_that_no_hosts_could_ever_hold_is_refused_unless_some_may_come() {
     let mut scheduler = hosts(2);
     let now = Duration::ZERO;
     start(&mut scheduler, gang(2, 50), now);
-    for too_much in [gang(5, 20), Gang { most_hosts: Some(1), ..gang(3, 20) }] {
+    for too_much in [gang(5, 20), GangDemand { most_hosts: Some(1), ..gang(3, 20) }] {
         let asked = ask(&mut scheduler, too_much, now);
         assert_eq!(decided(&mut scheduler, now), [Decision::Refused(asked)]);
     }
@@ -98,7 +98,7 @@ fn a_gang_that_no_hosts_could_ever_hold_is_refused_unless_some_may_come() {
     assert_eq!(scheduler.lacking(now), 0, "others may end in a moment");
     // Nothing is free, and each host holds two.
     assert_eq!(scheduler.lacking(SECOND), 3);
-    let bound = ask(&mut scheduler, Gang { only: Some(name(1)), ..gang(3, 20) }, now);
+    let bound = ask(&mut scheduler, GangDemand { only: Some(name(1)), ..gang(3, 20) }, now);
     assert_eq!(decided(&mut scheduler, now), [Decision::Refused(bound)]);
     for number in 3..6 {
         assert_eq!(decided(&mut scheduler, SECOND), []);
@@ -117,8 +117,8 @@ fn a_gang_waits_for_a_host_that_is_drained_unless_it_names_it() {
     let all = waiting(&mut scheduler, gang(4, 20), now);
     for never in [
         gang(5, 20),
-        Gang { most_hosts: Some(1), ..gang(4, 20) },
-        Gang { only: Some(name(2)), ..gang(1, 20) },
+        GangDemand { most_hosts: Some(1), ..gang(4, 20) },
+        GangDemand { only: Some(name(2)), ..gang(1, 20) },
     ] {
         let asked = ask(&mut scheduler, never, now);
         assert_eq!(decided(&mut scheduler, now), [Decision::Refused(asked)]);
@@ -147,7 +147,7 @@ fn a_gang_on_few_hosts_prefers_control_and_those_with_its_image() {
     let mut scheduler = hosts(4);
     let now = Duration::ZERO;
     let image = Digest::of("image");
-    let on = |most, ranks| Gang {
+    let on = |most, ranks| GangDemand {
         image: Some(image.clone()),
         most_hosts: Some(most),
         ..gang(ranks, 10)
@@ -161,7 +161,7 @@ fn a_gang_on_few_hosts_prefers_control_and_those_with_its_image() {
     scheduler.ended(first, None, now);
     scheduler.ended(second, None, now);
     // What it prefers is too small.
-    start(&mut scheduler, Gang { only: Some(name(1)), ..gang(4, 10) }, now);
+    start(&mut scheduler, GangDemand { only: Some(name(1)), ..gang(4, 10) }, now);
     assert_eq!(start(&mut scheduler, on(1, 5), now).1, [(name(2), 5)]);
 }
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use snowmelt_types::HostName;
 
-use crate::hosts::{Host, Instances};
-use crate::{Call, Policy, Scheduler};
+use crate::hosts::{HostUsage, Instances};
+use crate::{CallDemand, Scheduler, SchedulerPolicy};
 
 /// A host with its instances of the function.
-type Candidate<'a> = (&'a HostName, &'a Host, Option<&'a Instances>);
+type LinearCandidate<'a> = (&'a HostName, &'a HostUsage, Option<&'a Instances>);
 
 /// The key of a host: overload, missing parts (0 none, 1 the function, 2 the image), depth, trees,
 /// memory left, name.
@@ -18,8 +18,8 @@ type Rank<'a> = (u64, u8, u32, u32, u64, &'a HostName);
 /// Returns the host that runs a call now, which must be the choice of [`Scheduler::host_for`].
 pub(super) fn choose(
     scheduler: &Scheduler,
-    call: &Call,
-    kept: Option<&Call>,
+    call: &CallDemand,
+    kept: Option<&CallDemand>,
     now: Duration,
 ) -> Option<HostName> {
     let hosts = candidates(scheduler, call);
@@ -56,34 +56,40 @@ pub(super) fn choose(
 }
 
 /// Whether a call could have a new instance anywhere if enough memory became free there.
-pub(super) fn could_ever_start(scheduler: &Scheduler, call: &Call) -> bool {
-    candidates(scheduler, call)
-        .into_iter()
-        .any(|candidate| could_start(call, candidate, &scheduler.policy))
+pub(super) fn could_ever_start(scheduler: &Scheduler, call: &CallDemand) -> bool {
+    candidates(scheduler, call).into_iter().any(|candidate| could_start(call, candidate, &scheduler.policy))
 }
 
-fn candidates<'a>(scheduler: &'a Scheduler, call: &Call) -> Vec<Candidate<'a>> {
+fn candidates<'a>(scheduler: &'a Scheduler, call: &CallDemand) -> Vec<LinearCandidate<'a>> {
     let on = scheduler.functions.get(&call.function);
     let instances = |name| scheduler.hosts.id(name).and_then(|id| on?.get(id));
     scheduler.hosts.iter().map(|(name, host)| (name, host, instances(name))).collect()
 }
 
-fn busy(call: &Call, instances: Option<&Instances>) -> u32 {
+fn busy(call: &CallDemand, instances: Option<&Instances>) -> u32 {
     instances.map_or(0, |instance| instance.calls.div_ceil(call.concurrency))
 }
 
-fn is_asked(call: &Call, name: &HostName) -> bool {
+fn is_asked(call: &CallDemand, name: &HostName) -> bool {
     call.only.as_ref().is_none_or(|only| only == name)
 }
 
-fn could_start(call: &Call, (name, host, instances): Candidate<'_>, policy: &Policy) -> bool {
+fn could_start(
+    call: &CallDemand,
+    (name, host, instances): LinearCandidate<'_>,
+    policy: &SchedulerPolicy,
+) -> bool {
     busy(call, instances) < policy.instances_per_host
         && !host.is_drained
         && is_asked(call, name)
         && host.most >= call.memory
 }
 
-fn may_start(call: &Call, (name, host, instances): Candidate<'_>, policy: &Policy) -> bool {
+fn may_start(
+    call: &CallDemand,
+    (name, host, instances): LinearCandidate<'_>,
+    policy: &SchedulerPolicy,
+) -> bool {
     busy(call, instances) < policy.instances_per_host
         && !host.is_full
         && !host.is_drained
@@ -94,9 +100,9 @@ fn may_start(call: &Call, (name, host, instances): Candidate<'_>, policy: &Polic
 /// The key of a free instance: overload, whether its host is not control's own, the time of its
 /// last use, name.
 fn slot_rank<'a>(
-    call: &Call,
-    (name, host, instances): Candidate<'a>,
-    policy: &Policy,
+    call: &CallDemand,
+    (name, host, instances): LinearCandidate<'a>,
+    policy: &SchedulerPolicy,
     now: Duration,
 ) -> Option<(u64, bool, Reverse<Duration>, &'a HostName)> {
     let instances = instances.filter(|_| is_asked(call, name) && !host.is_drained)?;
@@ -110,7 +116,7 @@ fn slot_rank<'a>(
     is_free.then(|| (overload, is_far, Reverse(instances.last()), name))
 }
 
-fn rank<'a>(call: &Call, (name, host, instances): Candidate<'a>) -> Rank<'a> {
+fn rank<'a>(call: &CallDemand, (name, host, instances): LinearCandidate<'a>) -> Rank<'a> {
     let held = call.image.as_ref().and_then(|image| host.images.get(image));
     let lacks = match (instances, held) {
         (Some(_), _) => 0,
@@ -121,7 +127,7 @@ fn rank<'a>(call: &Call, (name, host, instances): Candidate<'a>) -> Rank<'a> {
     (overload(call, host), lacks, depth, host.inner, host.left(), name)
 }
 
-fn overload(call: &Call, host: &Host) -> u64 {
+fn overload(call: &CallDemand, host: &HostUsage) -> u64 {
     let taken = host.cpu_millis + u64::from(call.cpu_millis);
     let cores = host.room.cpu_millis.max(1);
     if taken <= cores { 0 } else { taken * 1000 / cores }

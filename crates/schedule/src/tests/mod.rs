@@ -19,7 +19,7 @@ use proptest::prelude::*;
 use snowmelt_types::{Digest, HostName};
 
 use crate::scheduler::shares::{Spare, shares};
-use crate::{Call, Decision, HostRoom, Policy, Scheduler, Ticket};
+use crate::{CallDemand, Decision, HostRoom, Scheduler, SchedulerPolicy, Ticket};
 
 const SECOND: Duration = Duration::from_secs(1);
 const RECLAIM_AFTER: Duration = Duration::from_secs(900);
@@ -30,7 +30,7 @@ fn name(number: usize) -> HostName {
 }
 
 fn scheduler(hosts: usize, memory: u64, cores: u64) -> Scheduler {
-    let policy = Policy {
+    let policy = SchedulerPolicy {
         instances_per_host: 20,
         near: Some(name(1)),
         starved_after: 15 * SECOND,
@@ -46,8 +46,8 @@ fn scheduler(hosts: usize, memory: u64, cores: u64) -> Scheduler {
     made
 }
 
-pub(crate) fn call(function: &str, memory: u64) -> Call {
-    Call {
+pub(crate) fn call(function: &str, memory: u64) -> CallDemand {
+    CallDemand {
         tenant: "t".parse().unwrap(),
         function: Digest::of(function),
         image: None,
@@ -60,8 +60,8 @@ pub(crate) fn call(function: &str, memory: u64) -> Call {
     }
 }
 
-fn of(tenant: &str, call: Call) -> Call {
-    Call { tenant: tenant.parse().unwrap(), ..call }
+fn of(tenant: &str, call: CallDemand) -> CallDemand {
+    CallDemand { tenant: tenant.parse().unwrap(), ..call }
 }
 
 /// Returns all decisions that are possible now.
@@ -70,7 +70,7 @@ fn decided(scheduler: &mut Scheduler, now: Duration) -> Vec<Decision> {
 }
 
 /// Asks for a call that runs at once.
-fn run(scheduler: &mut Scheduler, call: Call, now: Duration) -> (Ticket, HostName) {
+fn run(scheduler: &mut Scheduler, call: CallDemand, now: Duration) -> (Ticket, HostName) {
     let ticket = scheduler.ask(Arc::new(call), now, now + 30 * SECOND);
     match scheduler.next(now) {
         Some(Decision::Run(run, host)) if run == ticket => (ticket, host),
@@ -78,7 +78,7 @@ fn run(scheduler: &mut Scheduler, call: Call, now: Duration) -> (Ticket, HostNam
     }
 }
 
-fn waits(scheduler: &mut Scheduler, call: Call, now: Duration) -> Ticket {
+fn waits(scheduler: &mut Scheduler, call: CallDemand, now: Duration) -> Ticket {
     let ticket = scheduler.ask(Arc::new(call), now, now + 30 * SECOND);
     assert_eq!(scheduler.next(now), None);
     ticket
@@ -105,7 +105,7 @@ fn a_call_goes_where_an_instance_is_idle_and_first_to_control() {
 #[test]
 fn a_call_that_wants_controls_host_leaves_it_when_its_cores_are_taken() {
     let mut scheduler = scheduler(3, 1024 * MIB, 1);
-    let lease = || Call { near_first: true, ..call("f", MIB) };
+    let lease = || CallDemand { near_first: true, ..call("f", MIB) };
     // An instance is idle on another host.
     scheduler.drain(&name(1), true);
     let (elsewhere, other) = run(&mut scheduler, call("f", MIB), Duration::ZERO);
@@ -174,7 +174,7 @@ fn functions_that_have_no_instances_any_more_are_forgotten() {
 fn an_idle_instance_whose_host_is_busy_comes_after_a_free_core() {
     let mut scheduler = scheduler(2, 1024 * MIB, 1);
     let image = Digest::of("image");
-    let with_image = |function| Call { image: Some(image.clone()), ..call(function, MIB) };
+    let with_image = |function| CallDemand { image: Some(image.clone()), ..call(function, MIB) };
     let idle = |scheduler: &mut Scheduler, function: &'static str| {
         scheduler.drain(&name(2), true);
         let ran = [0, 1].map(|_| run(scheduler, with_image(function), Duration::ZERO).0);
@@ -197,7 +197,7 @@ fn an_idle_instance_whose_host_is_busy_comes_after_a_free_core() {
 fn a_new_instance_goes_where_the_function_was_then_where_its_image_is() {
     let mut scheduler = scheduler(4, 1024 * MIB, 4);
     let image = Digest::of("image");
-    let with_image = |function| Call { image: Some(image.clone()), ..call(function, MIB) };
+    let with_image = |function| CallDemand { image: Some(image.clone()), ..call(function, MIB) };
     scheduler.holds(&name(3), &image, 2);
     scheduler.holds(&name(4), &image, 1);
     assert_eq!(run(&mut scheduler, with_image("f"), Duration::ZERO).1, name(4), "near the root");
@@ -226,7 +226,7 @@ fn no_host_has_more_instances_of_a_function_than_the_policy_says() {
 #[test]
 fn calls_share_an_instance_up_to_its_concurrency() {
     let mut scheduler = scheduler(2, 10 * MIB, 8);
-    let shared = || Call { concurrency: 3, ..call("f", 10 * MIB) };
+    let shared = || CallDemand { concurrency: 3, ..call("f", 10 * MIB) };
     let hosts: Vec<_> = (0..4).map(|_| run(&mut scheduler, shared(), Duration::ZERO).1).collect();
     assert_eq!(hosts[..3], [hosts[0].clone(), hosts[0].clone(), hosts[0].clone()]);
     assert_ne!(hosts[3], hosts[0]);

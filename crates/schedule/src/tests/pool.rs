@@ -8,12 +8,12 @@ use proptest::prelude::*;
 use snowmelt_types::HostName;
 
 use super::{MIB, SECOND, call, decided, name, run, scheduler, waits};
-use crate::{Call, Decision, HostRoom, Pool, PoolHost, PoolPolicy, PoolStep};
+use crate::{CallDemand, Decision, HostRoom, PoolHost, PoolPolicy, PoolScaler, PoolStep};
 
 const AFTER: Duration = Duration::from_secs(900);
 
-fn pool() -> Pool {
-    Pool::new(PoolPolicy { least: 1, most: 4, release_after: AFTER })
+fn pool() -> PoolScaler {
+    PoolScaler::new(PoolPolicy { least: 1, most: 4, release_after: AFTER })
 }
 
 /// Makes a host: number 1 is control's, the others are the provider's.
@@ -34,7 +34,7 @@ fn calls_that_wait_need_as_many_hosts_as_their_memory_and_instances() {
     assert_eq!(scheduler.lacking(now), 0, "others may end in a moment");
     assert_eq!(scheduler.lacking(now + SECOND), 3);
     // Only control can run it.
-    waits(&mut scheduler, Call { only: Some(name(1)), ..call("g", 90 * MIB) }, now);
+    waits(&mut scheduler, CallDemand { only: Some(name(1)), ..call("g", 90 * MIB) }, now);
     assert_eq!(scheduler.lacking(now + SECOND), 3);
     for _ in 0..81 {
         waits(&mut scheduler, call("h", 1), now);
@@ -53,7 +53,7 @@ fn a_call_that_is_too_large_waits_while_hosts_may_come() {
     let large = waits(&mut scheduler, call("f", 2 * MIB), SECOND);
     scheduler.set_may_grow(false);
     assert_eq!(decided(&mut scheduler, SECOND), [Decision::Refused(large)]);
-    let bound = Call { only: Some(name(1)), ..call("g", MIB) };
+    let bound = CallDemand { only: Some(name(1)), ..call("g", MIB) };
     scheduler.set_may_grow(true);
     let bound = scheduler.ask(Arc::new(bound), SECOND, 30 * SECOND);
     assert_eq!(decided(&mut scheduler, SECOND), [Decision::Refused(bound)]);
@@ -82,7 +82,7 @@ fn it_grows_for_calls_that_wait_and_shrinks_when_hosts_are_free() {
 
 #[test]
 fn hosts_of_others_drained_ones_and_the_least_stay() {
-    let mut pool = Pool::new(PoolPolicy { least: 2, most: 4, release_after: AFTER });
+    let mut pool = PoolScaler::new(PoolPolicy { least: 2, most: 4, release_after: AFTER });
     let others = PoolHost { is_provided: false, ..host(2, true) };
     let drained = PoolHost { is_drained: true, ..host(3, true) };
     let hosts = [host(1, true), others.clone(), drained];
@@ -110,8 +110,9 @@ fn a_provider_that_fails_is_asked_less_and_less_often() {
     assert_eq!(pool.pause(now), None);
 }
 
+/// A step of a test: a change of the pool's load.
 #[derive(Clone, Debug)]
-enum Step {
+enum ScalingStep {
     /// A number of calls that wait, and then run on the hosts.
     Lack(u32),
     /// A host begins to work, or becomes free.
@@ -120,12 +121,12 @@ enum Step {
     Pass(u16),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = ScalingStep> {
     prop_oneof![
-        2 => (0..4_u32).prop_map(Step::Lack),
-        3 => (2..7_usize, any::<bool>()).prop_map(|(host, is)| Step::Work(host, is)),
-        1 => any::<bool>().prop_map(Step::Fail),
-        5 => (0..700_u16).prop_map(Step::Pass),
+        2 => (0..4_u32).prop_map(ScalingStep::Lack),
+        3 => (2..7_usize, any::<bool>()).prop_map(|(host, is)| ScalingStep::Work(host, is)),
+        1 => any::<bool>().prop_map(ScalingStep::Fail),
+        5 => (0..700_u16).prop_map(ScalingStep::Pass),
     ]
 }
 
@@ -136,7 +137,7 @@ proptest! {
         (least, more) in (1..3_u32, 0..4_u32),
     ) {
         let policy = PoolPolicy { least, most: least + more, release_after: AFTER };
-        let mut pool = Pool::new(policy);
+        let mut pool = PoolScaler::new(policy);
         let mut now = Duration::ZERO;
         // Those that run, by whether they have work, and since when.
         let mut hosts: BTreeMap<HostName, (bool, Duration)> = BTreeMap::new();
@@ -144,15 +145,15 @@ proptest! {
         let mut lacking = 0;
         let mut fails = false;
         let mut asked = None::<Duration>;
-        let quiet = [Step::Fail(false), Step::Lack(0)].into_iter();
-        let quiet = quiet.chain((2..7).map(|host| Step::Work(host, false)));
-        let quiet = quiet.chain((0..60).map(|_| Step::Pass(600)));
+        let quiet = [ScalingStep::Fail(false), ScalingStep::Lack(0)].into_iter();
+        let quiet = quiet.chain((2..7).map(|host| ScalingStep::Work(host, false)));
+        let quiet = quiet.chain((0..60).map(|_| ScalingStep::Pass(600)));
         for step in steps.into_iter().chain(quiet) {
             match step {
-                Step::Lack(count) => lacking = count,
-                Step::Fail(does) => fails = does,
-                Step::Pass(seconds) => now += SECOND * u32::from(seconds),
-                Step::Work(host, is) => {
+                ScalingStep::Lack(count) => lacking = count,
+                ScalingStep::Fail(does) => fails = does,
+                ScalingStep::Pass(seconds) => now += SECOND * u32::from(seconds),
+                ScalingStep::Work(host, is) => {
                     if let Some(host) = hosts.get_mut(&name(host))
                         && host.0 != is
                     {

@@ -8,11 +8,11 @@ use proptest::prelude::*;
 use snowmelt_types::{Digest, HostName};
 
 use super::{SECOND, call, decided, name, of, scheduler};
-use crate::{Call, Decision, HostRoom, Scheduler, Ticket};
+use crate::{CallDemand, Decision, HostRoom, Scheduler, Ticket};
 
 /// A step of a test: a request to the scheduler.
 #[derive(Clone, Debug)]
-enum Step {
+enum RequestStep {
     Ask { tenant: u8, function: u8, memory: u8, concurrency: u8 },
     End(u8),
     Withdraw(u8),
@@ -23,29 +23,29 @@ enum Step {
     Pass(u8),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = RequestStep> {
     prop_oneof![
         8 => (0..3_u8, 0..4_u8, 1..30_u8, 1..4_u8).prop_map(|(tenant, function, memory, concurrency)| {
-            Step::Ask { tenant, function, memory, concurrency }
+            RequestStep::Ask { tenant, function, memory, concurrency }
         }),
-        5 => any::<u8>().prop_map(Step::End),
-        1 => any::<u8>().prop_map(Step::Withdraw),
-        1 => any::<u8>().prop_map(Step::Refuse),
-        1 => (1..6_u8).prop_map(Step::Remove),
-        2 => (1..6_u8).prop_map(Step::Report),
-        1 => ((1..6_u8), any::<bool>()).prop_map(|(host, is)| Step::Drain(host, is)),
-        2 => (0..20_u8).prop_map(Step::Pass),
+        5 => any::<u8>().prop_map(RequestStep::End),
+        1 => any::<u8>().prop_map(RequestStep::Withdraw),
+        1 => any::<u8>().prop_map(RequestStep::Refuse),
+        1 => (1..6_u8).prop_map(RequestStep::Remove),
+        2 => (1..6_u8).prop_map(RequestStep::Report),
+        1 => ((1..6_u8), any::<bool>()).prop_map(|(host, is)| RequestStep::Drain(host, is)),
+        2 => (0..20_u8).prop_map(RequestStep::Pass),
     ]
 }
 
 /// A plain model: the host of each call, and the resources that it takes there.
 #[derive(Default)]
-struct Model {
-    running: HashMap<Ticket, (Arc<Call>, HostName)>,
-    waiting: HashMap<Ticket, Arc<Call>>,
+struct CallModel {
+    running: HashMap<Ticket, (Arc<CallDemand>, HostName)>,
+    waiting: HashMap<Ticket, Arc<CallDemand>>,
 }
 
-impl Model {
+impl CallModel {
     fn take(&mut self, decision: &Decision) {
         match decision {
             Decision::Run(ticket, host) => {
@@ -61,12 +61,12 @@ impl Model {
 
     /// The number of instances of each function on a host, and the memory of all.
     fn on(&self, host: &HostName) -> (HashMap<Digest, u32>, u64) {
-        let mut calls: HashMap<Digest, (u32, Arc<Call>)> = HashMap::new();
+        let mut calls: HashMap<Digest, (u32, Arc<CallDemand>)> = HashMap::new();
         for (call, _) in self.running.values().filter(|(_, on)| on == host) {
             let entry = calls.entry(call.function.clone()).or_insert((0, Arc::clone(call)));
             entry.0 += 1;
         }
-        let busy = |(calls, call): &(u32, Arc<Call>)| calls.div_ceil(call.concurrency);
+        let busy = |(calls, call): &(u32, Arc<CallDemand>)| calls.div_ceil(call.concurrency);
         let memory = calls.values().map(|call| u64::from(busy(call)) * call.1.memory).sum();
         (calls.iter().map(|(function, it)| (function.clone(), busy(it))).collect(), memory)
     }
@@ -78,19 +78,19 @@ impl Model {
     }
 }
 
-fn apply(scheduler: &mut Scheduler, model: &mut Model, step: Step, now: &mut Duration) {
+fn apply(scheduler: &mut Scheduler, model: &mut CallModel, step: RequestStep, now: &mut Duration) {
     let room = HostRoom { memory: 100, cpu_millis: 2000, ..HostRoom::default() };
     match step {
-        Step::Ask { tenant, function, memory, concurrency } => {
+        RequestStep::Ask { tenant, function, memory, concurrency } => {
             // A function is its limits too.
             let named = format!("{tenant}-{function}-{memory}-{concurrency}");
             let call = of(&format!("t{tenant}"), call(&named, memory.into()));
             let near_first = function % 2 == 1;
-            let call = Arc::new(Call { concurrency: concurrency.into(), near_first, ..call });
+            let call = Arc::new(CallDemand { concurrency: concurrency.into(), near_first, ..call });
             let ticket = scheduler.ask(Arc::clone(&call), *now, *now + 30 * SECOND);
             model.waiting.insert(ticket, call);
         }
-        Step::End(at) => {
+        RequestStep::End(at) => {
             if let Some(ticket) = model.nth(at) {
                 match at % 4 {
                     3 => scheduler.ended_with_instance(ticket, *now),
@@ -99,7 +99,7 @@ fn apply(scheduler: &mut Scheduler, model: &mut Model, step: Step, now: &mut Dur
                 model.running.remove(&ticket);
             }
         }
-        Step::Withdraw(at) => {
+        RequestStep::Withdraw(at) => {
             let waiting = model.waiting.keys().copied().min();
             if let Some(ticket) = waiting.or_else(|| model.nth(at)) {
                 scheduler.withdraw(ticket, *now);
@@ -107,14 +107,14 @@ fn apply(scheduler: &mut Scheduler, model: &mut Model, step: Step, now: &mut Dur
                 model.running.remove(&ticket);
             }
         }
-        Step::Refuse(at) => {
+        RequestStep::Refuse(at) => {
             if let Some(ticket) = model.nth(at) {
                 scheduler.refused(ticket, *now);
                 let (call, _) = model.running.remove(&ticket).unwrap();
                 model.waiting.insert(ticket, call);
             }
         }
-        Step::Remove(host) => {
+        RequestStep::Remove(host) => {
             let host = name(host.into());
             scheduler.remove(&host, *now);
             // Half of their calls had not begun: they are placed again.
@@ -130,9 +130,9 @@ fn apply(scheduler: &mut Scheduler, model: &mut Model, step: Step, now: &mut Dur
                 }
             }
         }
-        Step::Report(host) => scheduler.report(&name(host.into()), room),
-        Step::Drain(host, is_drained) => scheduler.drain(&name(host.into()), is_drained),
-        Step::Pass(seconds) => *now += SECOND * u32::from(seconds),
+        RequestStep::Report(host) => scheduler.report(&name(host.into()), room),
+        RequestStep::Drain(host, is_drained) => scheduler.drain(&name(host.into()), is_drained),
+        RequestStep::Pass(seconds) => *now += SECOND * u32::from(seconds),
     }
 }
 
@@ -140,7 +140,7 @@ proptest! {
     #[test]
     fn no_host_has_more_than_it_has_room_for(steps in prop::collection::vec(step(), 1..200)) {
         let mut scheduler = scheduler(3, 100, 2);
-        let mut model = Model::default();
+        let mut model = CallModel::default();
         let mut now = Duration::ZERO;
         for step in steps {
             apply(&mut scheduler, &mut model, step, &mut now);

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use snowmelt_types::{Digest, HostName};
 
 use super::{MIB, RECLAIM_AFTER, SECOND, call, name, run, scheduler};
-use crate::{Call, Decision, HostRoom, Reclaimed, Scheduler, Ticket};
+use crate::{CallDemand, Decision, HostRoom, Reclaimed, Scheduler, Ticket};
 
 fn function(host: usize, function: &str) -> Reclaimed {
     Reclaimed::Function(name(host), Digest::of(function))
@@ -25,18 +25,18 @@ fn reclaimed(scheduler: &mut Scheduler, now: Duration) -> Vec<Reclaimed> {
 }
 
 /// Makes a call run on one host only.
-fn on(host: usize, call: Call) -> Call {
-    Call { only: Some(name(host)), ..call }
+fn on(host: usize, call: CallDemand) -> CallDemand {
+    CallDemand { only: Some(name(host)), ..call }
 }
 
-fn in_image(function: &str, image: &str) -> Call {
-    Call { image: Some(Digest::of(image)), ..call(function, MIB) }
+fn in_image(function: &str, image: &str) -> CallDemand {
+    CallDemand { image: Some(Digest::of(image)), ..call(function, MIB) }
 }
 
 #[test]
 fn a_host_is_reclaimed_from_a_function_without_calls_but_control_is_not() {
     let mut scheduler = scheduler(2, 100 * MIB, 8);
-    let kept_long = |call: Call| Call { idle: 10 * RECLAIM_AFTER, ..call };
+    let kept_long = |call: CallDemand| CallDemand { idle: 10 * RECLAIM_AFTER, ..call };
     let (here, _) = run(&mut scheduler, on(1, call("f", MIB)), Duration::ZERO);
     let (there, _) = run(&mut scheduler, kept_long(on(2, call("f", MIB))), Duration::ZERO);
     // As long as the call runs, however long that is.
@@ -49,7 +49,7 @@ fn a_host_is_reclaimed_from_a_function_without_calls_but_control_is_not() {
     assert_eq!(scheduler.reclaim(end + RECLAIM_AFTER), [function(2, "f")]);
     assert!(scheduler.has_functions(&name(1)) && !scheduler.has_functions(&name(2)));
     // It is not counted on any more, and is taken back once.
-    let idle = Call { ..call("f", MIB) };
+    let idle = CallDemand { ..call("f", MIB) };
     assert_eq!(scheduler.idle(&idle, end).filter(|(host, _)| **host == name(2)).count(), 0);
     assert_eq!(scheduler.reclaim(end + 2 * RECLAIM_AFTER), []);
     // The next call has it prepared again.
@@ -112,7 +112,7 @@ fn what_an_earlier_control_had_prepared_is_taken_back_as_well() {
 
 /// A step of a test.
 #[derive(Clone, Debug)]
-enum Step {
+enum ReclaimStep {
     Call { function: u8, host: usize },
     End(u8),
     Refuse(u8),
@@ -121,26 +121,28 @@ enum Step {
     Pass(u16),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = ReclaimStep> {
     prop_oneof![
-        6 => (0..4_u8, 1..4_usize).prop_map(|(function, host)| Step::Call { function, host }),
-        5 => any::<u8>().prop_map(Step::End),
-        1 => any::<u8>().prop_map(Step::Refuse),
-        1 => (1..4_usize).prop_map(Step::Busy),
-        1 => (1..4_usize).prop_map(Step::Lose),
-        5 => (0..700_u16).prop_map(Step::Pass),
+        6 => (0..4_u8, 1..4_usize).prop_map(|(function, host)| {
+            ReclaimStep::Call { function, host }
+        }),
+        5 => any::<u8>().prop_map(ReclaimStep::End),
+        1 => any::<u8>().prop_map(ReclaimStep::Refuse),
+        1 => (1..4_usize).prop_map(ReclaimStep::Busy),
+        1 => (1..4_usize).prop_map(ReclaimStep::Lose),
+        5 => (0..700_u16).prop_map(ReclaimStep::Pass),
     ]
 }
 
 /// A plain model: what runs on each host, and when each function and image was last used.
 #[derive(Default)]
-struct Model {
+struct ReclaimModel {
     running: BTreeMap<Ticket, (HostName, Digest, Digest)>,
     functions: BTreeMap<(HostName, Digest), (Digest, Duration)>,
     images: BTreeMap<(HostName, Digest), Duration>,
 }
 
-impl Model {
+impl ReclaimModel {
     fn used(&mut self, (host, function, image): &(HostName, Digest, Digest), now: Duration) {
         self.functions.insert((host.clone(), function.clone()), (image.clone(), now));
     }
@@ -172,20 +174,25 @@ impl Model {
 }
 
 /// Puts hosts into trees as if each image had a tree with all hosts that used it.
-fn place(scheduler: &mut Scheduler, model: &Model) {
+fn place(scheduler: &mut Scheduler, model: &ReclaimModel) {
     scheduler.forget_trees();
     for (host, image) in model.images.keys() {
         scheduler.holds(host, image, 1);
     }
 }
 
-fn apply(scheduler: &mut Scheduler, model: &mut Model, step: &Step, now: &mut Duration) {
-    let nth = |model: &Model, at: u8| {
+fn apply(
+    scheduler: &mut Scheduler,
+    model: &mut ReclaimModel,
+    step: &ReclaimStep,
+    now: &mut Duration,
+) {
+    let nth = |model: &ReclaimModel, at: u8| {
         let count = model.running.len();
         (count > 0).then(|| *model.running.keys().nth(usize::from(at) % count).unwrap())
     };
     match *step {
-        Step::Call { function, host } => {
+        ReclaimStep::Call { function, host } => {
             // Two functions share an image.
             let image = format!("i{}", function / 2);
             let function = format!("f{function}");
@@ -203,10 +210,10 @@ fn apply(scheduler: &mut Scheduler, model: &mut Model, step: &Step, now: &mut Du
                 other => panic!("{other:?}"),
             }
         }
-        Step::End(at) | Step::Refuse(at) => {
+        ReclaimStep::End(at) | ReclaimStep::Refuse(at) => {
             let Some(ticket) = nth(model, at) else { return };
             match step {
-                Step::Refuse(_) => {
+                ReclaimStep::Refuse(_) => {
                     scheduler.refused(ticket, *now);
                     scheduler.withdraw(ticket, *now);
                 }
@@ -215,12 +222,12 @@ fn apply(scheduler: &mut Scheduler, model: &mut Model, step: &Step, now: &mut Du
             let used = model.running.remove(&ticket).unwrap();
             model.used(&used, *now);
         }
-        Step::Busy(host) => {
+        ReclaimStep::Busy(host) => {
             scheduler.is_busy(&name(host), *now);
             let images = model.images.iter_mut().filter(|((on, _), _)| *on == name(host));
             images.for_each(|(_, last)| *last = *now);
         }
-        Step::Lose(host) => {
+        ReclaimStep::Lose(host) => {
             let host = name(host);
             scheduler.remove(&host, *now);
             scheduler.report(
@@ -231,7 +238,7 @@ fn apply(scheduler: &mut Scheduler, model: &mut Model, step: &Step, now: &mut Du
             model.functions.retain(|(on, _), _| *on != host);
             model.images.retain(|(on, _), _| *on != host);
         }
-        Step::Pass(seconds) => *now += SECOND * u32::from(seconds),
+        ReclaimStep::Pass(seconds) => *now += SECOND * u32::from(seconds),
     }
 }
 
@@ -241,7 +248,7 @@ proptest! {
         steps in prop::collection::vec(step(), 1..120),
     ) {
         let mut scheduler = scheduler(3, 1 << 40, 1);
-        let mut model = Model::default();
+        let mut model = ReclaimModel::default();
         let mut now = Duration::ZERO;
         for step in &steps {
             // Each host has reported, so that none counts as full.

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use super::gangs::{ask, gang, hosts, of_tenant};
 use super::{SECOND, call, decided, name, run, waits};
-use crate::{Call, Decision, HostRoom, Scheduler, Task, Ticket, Wish};
+use crate::{CallDemand, Decision, HostRoom, Scheduler, TaskDemand, Ticket, Wish};
 
-pub(super) fn task(memory: u64) -> Arc<Task> {
+pub(super) fn task(memory: u64) -> Arc<TaskDemand> {
     of_whom("t", memory)
 }
 
-pub(super) fn of_whom(tenant: &str, memory: u64) -> Arc<Task> {
+pub(super) fn of_whom(tenant: &str, memory: u64) -> Arc<TaskDemand> {
     let tenant = tenant.parse().unwrap();
-    Arc::new(Task { tenant, memory, cpu_millis: 1000, only: None })
+    Arc::new(TaskDemand { tenant, memory, cpu_millis: 1000, only: None })
 }
 
 /// The hosts in the order in which a query wants them.
@@ -22,7 +22,12 @@ pub(super) fn wish(numbers: &[usize]) -> Wish {
     Wish { hosts: numbers.iter().copied().map(name).collect(), ..Wish::default() }
 }
 
-fn waiting(scheduler: &mut Scheduler, task: Arc<Task>, hosts: &[usize], now: Duration) -> Ticket {
+fn waiting(
+    scheduler: &mut Scheduler,
+    task: Arc<TaskDemand>,
+    hosts: &[usize],
+    now: Duration,
+) -> Ticket {
     let ticket = scheduler.ask_task(task, Wish { since: now, ..wish(hosts) }, now);
     assert_eq!(decided(scheduler, now), []);
     ticket
@@ -115,7 +120,7 @@ fn tasks_take_nothing_that_is_kept_for_a_gang_or_a_call_that_has_waited() {
 fn a_task_that_has_waited_has_room_kept_on_one_host_if_no_gang_waits_as_long() {
     let mut scheduler = hosts(2);
     let now = Duration::ZERO;
-    let on = |host| Call { only: Some(name(host)), ..call("f", 20) };
+    let on = |host| CallDemand { only: Some(name(host)), ..call("f", 20) };
     let first = [1; 4].map(|host| run(&mut scheduler, on(host), now).0);
     let second = [2; 5].map(|host| run(&mut scheduler, on(host), now).0);
     let large = waiting(&mut scheduler, task(40), &[1, 2], now);
@@ -173,7 +178,7 @@ fn a_host_that_refuses_gets_no_tasks_until_it_reports_and_calls_all_the_same() {
     scheduler.refused(first, now);
     assert_eq!(decided(&mut scheduler, now), [Decision::Run(first, name(2))]);
     assert_eq!(scheduler.start_task(task(10), &name(1), now), None);
-    run(&mut scheduler, Call { only: Some(name(1)), ..call("f", 10) }, now);
+    run(&mut scheduler, CallDemand { only: Some(name(1)), ..call("f", 10) }, now);
     scheduler.report(&name(1), super::gangs::ROOM);
     scheduler.start_task(task(10), &name(1), now).unwrap();
     scheduler.drain(&name(1), true);
@@ -245,7 +250,7 @@ fn tasks_that_wait_need_the_hosts_that_hold_them() {
     assert_eq!(scheduler.lacking(SECOND), 3);
     waiting(&mut scheduler, task(40), &[1], now);
     assert_eq!(scheduler.lacking(SECOND), 4);
-    let bound = Task { only: Some(name(1)), ..(*task(50)).clone() };
+    let bound = TaskDemand { only: Some(name(1)), ..(*task(50)).clone() };
     waiting(&mut scheduler, Arc::new(bound), &[1], now);
     waiting(&mut scheduler, task(51), &[1], now);
     assert_eq!(scheduler.lacking(SECOND), 4, "only one host may run it, or none holds it");

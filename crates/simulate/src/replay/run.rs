@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use snowmelt_schedule::{Call, Policy as Placing, STARVED_AFTER, Scheduler};
+use snowmelt_schedule::{CallDemand, STARVED_AFTER, Scheduler, SchedulerPolicy as Placing};
 use snowmelt_types::{Digest, HostName, Tenant};
 
 use super::calls::Calls;
@@ -60,7 +60,7 @@ pub(super) struct Run<'a> {
     pub strategy: Strategy,
     pub scheduler: Scheduler,
     /// The requirements of a call of each function.
-    pub needs: Vec<Arc<Call>>,
+    pub needs: Vec<Arc<CallDemand>>,
     /// The number of each function by its digest.
     pub numbers: HashMap<Digest, u32>,
     pub names: Vec<HostName>,
@@ -294,9 +294,9 @@ fn asynchronous(part: f64, calls: usize, random: &mut Rng) -> Vec<bool> {
 
 /// The requirements of the calls of a function, for the scheduler. All functions belong to one
 /// tenant.
-fn needs(number: u64, memory: u64, policy: &Policy) -> Arc<Call> {
+fn needs(number: u64, memory: u64, policy: &Policy) -> Arc<CallDemand> {
     let digest = Digest::of(number.to_le_bytes());
-    Arc::new(Call {
+    Arc::new(CallDemand {
         tenant: Tenant::default(),
         function: digest.clone(),
         image: Some(digest),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use snowmelt_node::{InstanceLimits, Secrets, Unit};
-use snowmelt_schedule::Call;
+use snowmelt_schedule::CallDemand;
 use snowmelt_tasks::agent::api::FunctionCode;
 use snowmelt_wire::Load;
 
@@ -21,7 +21,7 @@ pub(crate) struct Whose<'a> {
 pub(crate) struct Callee<'a> {
     pub whose: Whose<'a>,
     /// The facts by which the scheduler places the call.
-    pub needs: &'a Arc<Call>,
+    pub needs: &'a Arc<CallDemand>,
     /// The program that instances are started from on control's own host.
     pub unit: &'a Unit,
     pub limits: &'a Arc<InstanceLimits>,

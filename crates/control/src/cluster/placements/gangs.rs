@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use snowmelt_schedule::{Gang, GangRoom, Parts, Ticket};
+use snowmelt_schedule::{GangDemand, GangRanks, GangRoom, Ticket};
 use snowmelt_types::HostName;
 use tokio::sync::oneshot;
 
@@ -32,7 +32,7 @@ impl Placements {
     /// Waits for hosts for all ranks of a burst. `waits` is told each second how much is free.
     pub async fn place_gang(
         &self,
-        gang: &Arc<Gang>,
+        gang: &Arc<GangDemand>,
         waits: impl Fn(GangRoom),
     ) -> Result<(PlacedGang, Vec<(Arc<ClusterHost>, u32)>), NoHosts> {
         // Hosts may have joined or been drained a moment ago, and nobody follows a host that is alone.
@@ -67,7 +67,7 @@ impl Placements {
     }
 
     /// Counts a burst of an earlier control that still runs.
-    pub fn runs_gang(&self, gang: Gang, parts: Parts) -> PlacedGang {
+    pub fn runs_gang(&self, gang: GangDemand, parts: GangRanks) -> PlacedGang {
         let now = self.now();
         let ticket = self.lock().scheduler.runs_gang(Arc::new(gang), parts, now);
         PlacedGang { placements: self.clone(), ticket }
@@ -78,7 +78,7 @@ impl Placements {
         self.lock().scheduler.has_ranks(host)
     }
 
-    fn no_hosts(&self, gang: &Gang, waited: Option<Duration>) -> NoHosts {
+    fn no_hosts(&self, gang: &GangDemand, waited: Option<Duration>) -> NoHosts {
         NoHosts { waited, room: self.lock().scheduler.gang_room(gang) }
     }
 }

@@ -25,7 +25,9 @@ use std::time::{Duration, Instant};
 
 use snowmelt_api::{HostFacts, HostSummary};
 use snowmelt_node::{Node, TreePlace};
-use snowmelt_schedule::{Call, Decision, HostRoom, Policy, STARVED_AFTER, Scheduler, Ticket};
+use snowmelt_schedule::{
+    CallDemand, Decision, HostRoom, STARVED_AFTER, Scheduler, SchedulerPolicy, Ticket,
+};
 use snowmelt_types::{Code, Digest, ErrorReport, HostName};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -112,7 +114,7 @@ enum Decided {
 
 impl Placements {
     pub fn new(node: Node, hosts: Hosts, trees: Trees, settings: PlacementSettings) -> Self {
-        let policy = Policy {
+        let policy = SchedulerPolicy {
             instances_per_host: settings.instances_per_host.max(1),
             near: Some(hosts.local().name.clone()),
             starved_after: STARVED_AFTER,
@@ -174,7 +176,7 @@ impl Placements {
     /// `SM-0514` if none has room in time, or ever.
     pub async fn place(
         &self,
-        call: &Arc<Call>,
+        call: &Arc<CallDemand>,
         whose: Whose<'_>,
     ) -> Result<CallPlacement, ErrorReport> {
         if self.is_alone() {
@@ -200,7 +202,7 @@ impl Placements {
         &self,
         mut placed: CallPlacement,
         decided: oneshot::Receiver<Decided>,
-        call: &Call,
+        call: &CallDemand,
         whose: Whose<'_>,
     ) -> Result<CallPlacement, ErrorReport> {
         match decided.await {
@@ -247,7 +249,7 @@ impl Placements {
     }
 
     /// Returns the number of idle instances of a function on other hosts, as far as they are known.
-    pub fn idle_elsewhere(&self, call: &Call) -> u32 {
+    pub fn idle_elsewhere(&self, call: &CallDemand) -> u32 {
         let own = &self.inner.hosts.local().name;
         self.lock()
             .scheduler
@@ -258,7 +260,7 @@ impl Placements {
     }
 
     /// Returns whether control's own host may have an instance of a function at all.
-    pub fn has_room_here(&self, call: &Call) -> bool {
+    pub fn has_room_here(&self, call: &CallDemand) -> bool {
         let own = &self.inner.hosts.local().name;
         let room = self.lock().scheduler.memory(own);
         self.is_alone() || room.is_none_or(|(_, room)| room >= call.memory)

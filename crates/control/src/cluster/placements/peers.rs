@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use snowmelt_node::TreePlace;
-use snowmelt_schedule::Task;
+use snowmelt_schedule::TaskDemand;
 use snowmelt_tasks::peers::{Peer, Peers, TaskNeeds, TaskPlace};
 use snowmelt_types::{ByteSize, CpuMillis, HostName, Tenant};
 
@@ -36,10 +36,10 @@ impl QueryPeers {
         self.hosts.of_query(false).len() > 1 || !self.placements.is_alone()
     }
 
-    fn needs(&self, needs: TaskNeeds) -> Task {
+    fn needs(&self, needs: TaskNeeds) -> TaskDemand {
         let TaskNeeds { tenant, memory, cpu, is_here_only } = needs;
         let only = (is_here_only || self.is_alone).then(|| self.own_name());
-        Task { tenant, memory: memory.bytes(), cpu_millis: cpu.0, only }
+        TaskDemand { tenant, memory: memory.bytes(), cpu_millis: cpu.0, only }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use snowmelt_schedule::{Call, Ticket};
+use snowmelt_schedule::{CallDemand, Ticket};
 use snowmelt_types::ErrorReport;
 use tokio::sync::oneshot;
 
@@ -57,7 +57,11 @@ impl CallPlacement {
 
     /// Waits for another host, because this one has no room for the call after all, or cannot be
     /// reached, and has not run it.
-    pub async fn refused(mut self, call: &Call, whose: Whose<'_>) -> Result<Self, ErrorReport> {
+    pub async fn refused(
+        mut self,
+        call: &CallDemand,
+        whose: Whose<'_>,
+    ) -> Result<Self, ErrorReport> {
         let placements = self.placements.clone();
         let Some(ticket) = self.ticket.take() else { return Ok(self) };
         let (sender, decided) = oneshot::channel();

@@ -1,13 +1,13 @@
 //! The errors of calls that no host runs.
 
-use snowmelt_schedule::Call;
+use snowmelt_schedule::CallDemand;
 use snowmelt_types::{ByteSize, Code, ErrorReport};
 
 use super::{PATIENCE, Placements, Whose};
 
 impl Placements {
     /// Makes the error of a call for which no host had room in time.
-    pub(super) fn no_room(&self, call: &Call, whose: Whose<'_>) -> ErrorReport {
+    pub(super) fn no_room(&self, call: &CallDemand, whose: Whose<'_>) -> ErrorReport {
         let (hosts, free) = {
             let state = self.lock();
             let free = state.scheduler.most_free().map(|(host, free)| (host.clone(), free));
@@ -31,7 +31,7 @@ impl Placements {
     }
 
     /// Makes the error of a call for which no host is large enough.
-    pub(super) fn too_large(&self, call: &Call, whose: Whose<'_>) -> ErrorReport {
+    pub(super) fn too_large(&self, call: &CallDemand, whose: Whose<'_>) -> ErrorReport {
         let name = whose.function;
         let memory = ByteSize(call.memory);
         if let Some(only) = &call.only {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use snowmelt_node::LOAD_LIMIT;
-use snowmelt_schedule::Call;
+use snowmelt_schedule::CallDemand;
 use snowmelt_tasks::agent::api::{FunctionCall, FunctionEnd, PrepareFunction};
 use snowmelt_tasks::peers::Peer;
 use snowmelt_tasks::remote::leases::{FarInstance, FarLease, NotLeased};
@@ -53,7 +53,7 @@ impl Placements {
         callee: Callee<'_>,
         call: &FunctionCall,
     ) -> Result<Ran<FunctionEnd>, ErrorReport> {
-        let Call { function, tenant, .. } = &**callee.needs;
+        let CallDemand { function, tenant, .. } = &**callee.needs;
         for _ in 0..TRIES {
             let cell = self.inner.prepared.cell(&host.name, function);
             if let Err(error) = self.prepared(host, callee, &cell).await {

@@ -7,7 +7,7 @@ use std::future::pending;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use snowmelt_schedule::{Task, Ticket, Wish};
+use snowmelt_schedule::{TaskDemand, Ticket, Wish};
 use snowmelt_tasks::peers::{TaskPlace, TaskWish};
 use snowmelt_types::HostName;
 use tokio::sync::oneshot;
@@ -19,7 +19,7 @@ use super::{Decided, Placements, room};
 #[derive(Debug)]
 pub(crate) struct PlacedTask {
     placements: Placements,
-    task: Arc<Task>,
+    task: Arc<TaskDemand>,
     held: TaskHold,
 }
 
@@ -34,7 +34,7 @@ enum TaskHold {
 
 impl Placements {
     /// Makes a task that is to have a host; `None` where all tasks run on control's own host.
-    pub fn task(&self, task: Task) -> Option<PlacedTask> {
+    pub fn task(&self, task: TaskDemand) -> Option<PlacedTask> {
         if self.is_alone() {
             return None;
         }
@@ -46,7 +46,7 @@ impl Placements {
     ///
     /// # Errors
     /// The host that has no room for its tasks.
-    pub fn tasks(&self, tasks: Vec<(Task, HostName)>) -> Result<Vec<PlacedTask>, HostName> {
+    pub fn tasks(&self, tasks: Vec<(TaskDemand, HostName)>) -> Result<Vec<PlacedTask>, HostName> {
         if self.is_alone() {
             return Ok(Vec::new());
         }
@@ -70,7 +70,7 @@ impl Placements {
     }
 
     /// Counts what a query has on a host beside its tasks. It takes no room of the host.
-    pub fn uses(&self, task: Task, host: &HostName) -> PlacedTask {
+    pub fn uses(&self, task: TaskDemand, host: &HostName) -> PlacedTask {
         let task = Arc::new(task);
         let now = self.now();
         let ticket = self.lock().scheduler.runs_task(Arc::clone(&task), host, now);
@@ -82,7 +82,7 @@ impl Placements {
         self.lock().scheduler.has_tasks(host)
     }
 
-    fn with(&self, task: Arc<Task>, held: TaskHold) -> PlacedTask {
+    fn with(&self, task: Arc<TaskDemand>, held: TaskHold) -> PlacedTask {
         PlacedTask { placements: self.clone(), task, held }
     }
 }

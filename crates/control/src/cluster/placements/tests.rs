@@ -3,7 +3,7 @@
 use futures::FutureExt;
 use snowmelt_api::{HostJoin, HostState};
 use snowmelt_rpc::Token;
-use snowmelt_schedule::{Gang, GangRoom, Task};
+use snowmelt_schedule::{GangDemand, GangRoom, TaskDemand};
 use snowmelt_tasks::agent::Agent;
 use snowmelt_tasks::peers::{TaskPlace, TaskWish};
 use snowmelt_types::ByteSize;
@@ -60,8 +60,8 @@ fn join(hosts: &Hosts, host: &str, functions: u64) {
     hosts.join(HostJoin { name: name(host), address, facts }).unwrap();
 }
 
-fn call(memory: u64) -> Arc<Call> {
-    Arc::new(Call {
+fn call(memory: u64) -> Arc<CallDemand> {
+    Arc::new(CallDemand {
         tenant: "t".parse().unwrap(),
         function: Digest::of("f"),
         image: None,
@@ -159,8 +159,8 @@ async fn a_call_after_a_restart_waits_for_hosts_that_join_again() {
     assert!(refused.message.contains("300 MiB"), "{refused}");
 }
 
-fn gang(ranks: u32, memory: u64) -> Arc<Gang> {
-    Arc::new(Gang {
+fn gang(ranks: u32, memory: u64) -> Arc<GangDemand> {
+    Arc::new(GangDemand {
         tenant: "t".parse().unwrap(),
         image: None,
         ranks,
@@ -223,8 +223,8 @@ async fn a_burst_waits_for_calls_for_as_long_as_the_setting_says_or_not_at_all()
     placements.place_gang(&gang(1, 50 * MIB), |_| {}).await.unwrap();
 }
 
-fn task(memory: u64) -> Task {
-    Task { tenant: "t".parse().unwrap(), memory, cpu_millis: 1000, only: None }
+fn task(memory: u64) -> TaskDemand {
+    TaskDemand { tenant: "t".parse().unwrap(), memory, cpu_millis: 1000, only: None }
 }
 
 fn wish(behind: u32) -> TaskWish {
@@ -323,7 +323,7 @@ impl Placements {
     }
 
     /// Calls and leases of a function on all hosts, and its idle instances on others than this one.
-    pub(crate) fn known(&self, call: &Call) -> (u32, u32) {
+    pub(crate) fn known(&self, call: &CallDemand) -> (u32, u32) {
         let calls = self.lock().scheduler.running(&call.function).map(|(_, calls)| calls).sum();
         (calls, self.idle_elsewhere(call))
     }

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use snowmelt_api::{HostState, HostSummary, PoolStatus};
-use snowmelt_schedule::{Pool, PoolHost, PoolPolicy, PoolStep};
+use snowmelt_schedule::{PoolHost, PoolPolicy, PoolScaler, PoolStep};
 use snowmelt_types::{ErrorReport, HostName};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -64,7 +64,7 @@ struct Shown {
 
 /// The knowledge of the pool between two looks.
 struct State {
-    pool: Pool,
+    pool: PoolScaler,
     began: Instant,
     /// The hosts of the cluster when the provider was last asked for its own.
     asked_with: BTreeSet<HostName>,
@@ -95,7 +95,7 @@ impl HostPool {
             return;
         }
         let mut state = State {
-            pool: Pool::new(self.inner.policy),
+            pool: PoolScaler::new(self.inner.policy),
             began: Instant::now(),
             asked_with: BTreeSet::new(),
             provided: BTreeSet::new(),
