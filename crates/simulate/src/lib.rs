@@ -31,12 +31,12 @@ mod trace;
 #[cfg(test)]
 mod tests;
 
-pub use burst::{Outcome, Spread, simulate};
+pub use burst::{SimulationOutcome, Spread, simulate};
 pub use error::Error;
 pub use replay::{
-    Kill, Losses, Policy, Progress, Replayed, TRACE_ASSUMPTIONS, Waits, Window, replay,
+    Kill, Losses, ReplayPolicy, ReplayProgress, Replayed, TRACE_ASSUMPTIONS, Waits, Window, replay,
 };
 pub use setting::{ASSUMPTIONS, Setting};
 pub use snowmelt_tree::Repair;
 pub use strategy::Strategy;
-pub use trace::{Arrival, Function, Origin, Profile, Trace};
+pub use trace::{Arrival, Profile, Trace, TraceFunction, TraceOrigin};

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use fastrand::Rng;
 
-use crate::model::{Engine, Network, Observe, REGISTRY, Sources};
+use crate::model::{BlockSources, Engine, Network, Observe, REGISTRY};
 use crate::setting::Setting;
 
 /// The effect of the failures in a simulation.
 #[derive(Debug, Default)]
-pub(crate) struct Failures {
+pub(crate) struct BurstFailures {
     /// The numbers of the hosts that failed.
     pub(crate) killed: BTreeSet<u32>,
     /// The number of times that a host got another parent.
@@ -17,12 +17,12 @@ pub(crate) struct Failures {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
+enum HostEvent {
     Fail(u32),
     Repair(u32),
 }
 
-impl Failures {
+impl BurstFailures {
     /// Runs a simulation with failing hosts to its end. The moments of failures are evenly
     /// distributed over the time that an image takes over a host's share of its parent's link.
     ///
@@ -31,7 +31,7 @@ impl Failures {
     pub(crate) fn run(
         setting: &Setting,
         random: &mut Rng,
-        sources: &mut Sources,
+        sources: &mut BlockSources,
         network: &Network,
         engine: &mut Engine,
         to: &mut dyn Observe,
@@ -40,15 +40,15 @@ impl Failures {
         for (moment, event) in plan(setting, random) {
             engine.run(Some(moment), to)?;
             match event {
-                Event::Fail(host) => failures.fail(host, sources, network, engine),
-                Event::Repair(host) => failures.repair(host, sources, network, engine)?,
+                HostEvent::Fail(host) => failures.fail(host, sources, network, engine),
+                HostEvent::Repair(host) => failures.repair(host, sources, network, engine)?,
             }
         }
         engine.run(None, to)?;
         Ok(failures)
     }
 
-    fn fail(&mut self, host: u32, sources: &Sources, network: &Network, engine: &mut Engine) {
+    fn fail(&mut self, host: u32, sources: &BlockSources, network: &Network, engine: &mut Engine) {
         self.killed.insert(host);
         for tree in 0..sources.count() {
             if let Some(&stream) = network.streams.get(&(tree, host)) {
@@ -60,12 +60,12 @@ impl Failures {
     fn repair(
         &mut self,
         host: u32,
-        sources: &mut Sources,
+        sources: &mut BlockSources,
         network: &Network,
         engine: &mut Engine,
     ) -> Result<(), String> {
         match sources {
-            Sources::Trees(trees) => {
+            BlockSources::Trees(trees) => {
                 for (number, tree) in (0..).zip(trees) {
                     for step in tree.remove(&host) {
                         self.reconnect((number, step.host), step.to, network, engine);
@@ -73,7 +73,7 @@ impl Failures {
                     tree.check().map_err(|broken| format!("tree {number}: {broken}"))?;
                 }
             }
-            Sources::Striped(images) => {
+            BlockSources::Striped(images) => {
                 for (image, striped) in (0..).zip(images) {
                     let first = image * striped.stripes() as u32;
                     for step in striped.remove(&host) {
@@ -83,7 +83,7 @@ impl Failures {
                     striped.check().map_err(|broken| format!("image {image}: {broken}"))?;
                 }
             }
-            Sources::Registry(_) => {}
+            BlockSources::Registry(_) => {}
         }
         Ok(())
     }
@@ -102,15 +102,15 @@ impl Failures {
 }
 
 /// Returns the failures and repairs in the order of their moments, in nanoseconds.
-fn plan(setting: &Setting, random: &mut Rng) -> Vec<(u64, Event)> {
+fn plan(setting: &Setting, random: &mut Rng) -> Vec<(u64, HostEvent)> {
     let seconds = setting.image as f64 * setting.fanout.get() as f64 / setting.link as f64;
     let mut hosts: Vec<u32> = (0..setting.hosts).collect();
     random.shuffle(&mut hosts);
     let mut events = Vec::new();
     for &host in &hosts[..setting.kill as usize] {
         let moment = (random.f64() * seconds * 1e9) as u64;
-        events.push((moment, Event::Fail(host)));
-        events.push((moment + setting.detect.as_nanos() as u64, Event::Repair(host)));
+        events.push((moment, HostEvent::Fail(host)));
+        events.push((moment + setting.detect.as_nanos() as u64, HostEvent::Repair(host)));
     }
     events.sort_unstable();
     events

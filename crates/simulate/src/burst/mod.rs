@@ -14,7 +14,7 @@ mod placement;
 mod report;
 mod run;
 
-pub use outcome::{Outcome, Spread};
+pub use outcome::{SimulationOutcome, Spread};
 #[cfg(test)]
 pub(crate) use run::run;
 pub use run::simulate;

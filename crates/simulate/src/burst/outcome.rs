@@ -38,7 +38,7 @@ impl Spread {
 
 /// The result of one simulation of a burst.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Outcome {
+pub struct SimulationOutcome {
     /// The way in which images reached the hosts.
     pub strategy: Strategy,
     /// The number of hosts that start containers, without those that failed.

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use fastrand::Rng;
 use snowmelt_tree::{Striped, Tree};
 
-use crate::model::{Local, Network, Slot, Sources};
+use crate::model::{BlockSources, HostSlot, Local, Network};
 use crate::setting::Setting;
 use crate::strategy::Strategy;
 
@@ -45,7 +45,7 @@ pub(crate) fn sources(
     strategy: Strategy,
     placements: &[Placement],
     random: &mut Rng,
-) -> Sources {
+) -> BlockSources {
     let planted = |hosts: &[u32]| {
         let mut tree = Tree::with_repair(setting.fanout, setting.repair);
         for &host in hosts {
@@ -55,7 +55,7 @@ pub(crate) fn sources(
     };
     match strategy {
         Strategy::Tree => {
-            Sources::Trees(placements.iter().map(|placed| planted(&placed.hosts)).collect())
+            BlockSources::Trees(placements.iter().map(|placed| planted(&placed.hosts)).collect())
         }
         Strategy::Layers => {
             let mut trees = Vec::new();
@@ -66,7 +66,7 @@ pub(crate) fn sources(
                     trees.push(planted(&hosts));
                 }
             }
-            Sources::Trees(trees)
+            BlockSources::Trees(trees)
         }
         Strategy::Stripes => {
             let striped = |placed: &Placement| {
@@ -76,10 +76,10 @@ pub(crate) fn sources(
                 }
                 striped
             };
-            Sources::Striped(placements.iter().map(striped).collect())
+            BlockSources::Striped(placements.iter().map(striped).collect())
         }
         Strategy::Registry | Strategy::Pull => {
-            Sources::Registry(placements.iter().map(|placed| placed.hosts.clone()).collect())
+            BlockSources::Registry(placements.iter().map(|placed| placed.hosts.clone()).collect())
         }
     }
 }
@@ -103,7 +103,7 @@ pub(crate) fn add_slots(
         let slot = *slots.entry((function, host)).or_insert_with(|| {
             let crowd = f64::from(functions_of[host as usize]) / f64::from(setting.cores);
             let per_byte = crowd.max(1.0) * 1e9 / setting.read_rate as f64;
-            local.slots.push(Slot::new(placements[function as usize].each, per_byte));
+            local.slots.push(HostSlot::new(placements[function as usize].each, per_byte));
             (local.slots.len() - 1) as u32
         });
         local.add_stream(slot);

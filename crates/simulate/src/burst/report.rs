@@ -1,24 +1,24 @@
 //! The outcome of a simulation that has ended.
 
-use super::failures::Failures;
-use super::outcome::{Outcome, Spread};
-use crate::model::{Engine, Local, Network, Slot, Sources};
+use super::failures::BurstFailures;
+use super::outcome::{SimulationOutcome, Spread};
+use crate::model::{BlockSources, Engine, HostSlot, Local, Network};
 use crate::setting::Setting;
 use crate::strategy::Strategy;
 
-/// The final state of a simulation.
-pub(crate) struct Report<'a> {
+/// The final state of a simulated burst.
+pub(crate) struct BurstReport<'a> {
     pub(crate) setting: &'a Setting,
     pub(crate) strategy: Strategy,
-    pub(crate) sources: Sources,
+    pub(crate) sources: BlockSources,
     pub(crate) network: Network,
     pub(crate) engine: Engine,
     pub(crate) local: Local,
-    pub(crate) failures: Failures,
+    pub(crate) failures: BurstFailures,
 }
 
-impl Report<'_> {
-    pub(crate) fn outcome(&self) -> Outcome {
+impl BurstReport<'_> {
+    pub(crate) fn outcome(&self) -> SimulationOutcome {
         let mut arrived = Vec::new();
         let mut started = Vec::new();
         let mut whole = Vec::new();
@@ -28,7 +28,7 @@ impl Report<'_> {
             arrived.push((self.arrived(slot) + late, hosts));
             self.starts(slot, late, &mut started);
         }
-        Outcome {
+        SimulationOutcome {
             strategy: self.strategy,
             hosts: whole.iter().map(|&(_, hosts)| hosts).sum(),
             containers: started.iter().map(|&(_, containers)| containers).sum(),
@@ -49,7 +49,7 @@ impl Report<'_> {
 
     /// The slots of hosts that did not fail, each with the delay of the hops to the registry in
     /// nanoseconds.
-    fn survivors(&self) -> Vec<(&Slot, u64)> {
+    fn survivors(&self) -> Vec<(&HostSlot, u64)> {
         let mut hops = vec![None; self.local.slots.len()];
         for (stream, receiver) in (0..).zip(&self.network.receivers) {
             if self.engine.alive(stream) {
@@ -66,12 +66,12 @@ impl Report<'_> {
         slots.filter_map(|(slot, hops)| Some((slot, hops? * delay))).collect()
     }
 
-    fn arrived(&self, slot: &Slot) -> u64 {
+    fn arrived(&self, slot: &HostSlot) -> u64 {
         if self.strategy == Strategy::Pull { slot.whole } else { slot.arrived }
     }
 
     /// Adds the moments at which the containers of a function start on its hosts.
-    fn starts(&self, slot: &Slot, late: u64, started: &mut Vec<(u64, u64)>) {
+    fn starts(&self, slot: &HostSlot, late: u64, started: &mut Vec<(u64, u64)>) {
         let read = match self.strategy {
             // The files of an image that was just unpacked are in memory.
             Strategy::Pull => slot.whole + self.unpacking(slot),
@@ -85,7 +85,7 @@ impl Report<'_> {
         started.push((first + u64::from(slot.each) * fork, u64::from(slot.fuller)));
     }
 
-    fn unpacking(&self, slot: &Slot) -> u64 {
+    fn unpacking(&self, slot: &HostSlot) -> u64 {
         // Functions on one host slow their unpacking as they slow their reading.
         let crowd = slot.per_byte * self.setting.read_rate as f64;
         (self.setting.image as f64 * crowd / self.setting.unpack_rate as f64) as u64

@@ -16,7 +16,7 @@ pub(crate) const REGISTRY: u32 = u32::MAX;
 const SECOND: f64 = 1e9;
 
 #[derive(Clone, Debug)]
-struct Stream {
+struct BlockStream {
     parent: u32,
     children: Vec<u32>,
     /// A stream into the same host that must have brought its first blocks before this one begins.
@@ -36,13 +36,13 @@ struct Stream {
 
 /// The blocks of an image, or of a layer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Blocks {
+pub(crate) struct ImageBlocks {
     pub(crate) count: u32,
     pub(crate) size: u64,
     pub(crate) last: u64,
 }
 
-impl Blocks {
+impl ImageBlocks {
     pub(crate) fn new(bytes: u64, size: u64) -> Self {
         let count = bytes.div_ceil(size);
         Self { count: count as u32, size, last: bytes - (count - 1) * size }
@@ -67,8 +67,8 @@ pub(crate) trait Observe {
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) links: Links,
-    blocks: Blocks,
-    streams: Vec<Stream>,
+    blocks: ImageBlocks,
+    streams: Vec<BlockStream>,
     /// The number of blocks that a first stream brings before others into the same host begin. The
     /// streams that wait for each first stream are in `waiting`.
     on_demand: u32,
@@ -86,7 +86,7 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub(crate) fn new(blocks: Blocks) -> Self {
+    pub(crate) fn new(blocks: ImageBlocks) -> Self {
         Self {
             links: Links::default(),
             blocks,
@@ -107,7 +107,7 @@ impl Engine {
     /// equal ones from the same sender.
     pub(crate) fn add(&mut self, parent: u32, up: u32, down: u32, copies: f64) -> u32 {
         let stream = self.links.flow(up, down, copies);
-        self.streams.push(Stream {
+        self.streams.push(BlockStream {
             parent,
             children: Vec::new(),
             first: None,
@@ -185,7 +185,7 @@ impl Engine {
     }
 
     fn end(&mut self, stream: u32, to: &mut dyn Observe) -> Result<(), String> {
-        let Stream { parent, have: index, .. } = self.streams[stream as usize];
+        let BlockStream { parent, have: index, .. } = self.streams[stream as usize];
         if parent != REGISTRY && self.streams[parent as usize].have <= index {
             return Err(format!("block {index} of stream {stream} came from a host without it"));
         }
@@ -294,7 +294,7 @@ impl Engine {
 
     fn runs(&self, stream: u32) -> bool {
         let entry = &self.streams[stream as usize];
-        let has = |parent: &Stream| parent.alive && parent.have > entry.have;
+        let has = |parent: &BlockStream| parent.alive && parent.have > entry.have;
         let begins = |first: u32| self.streams[first as usize].have >= self.on_demand;
         entry.alive
             && entry.first.is_none_or(begins)

@@ -4,11 +4,11 @@
 //! Invariant: the bytes of each stream are counted here once more, so that a host that got a byte
 //! twice or not at all is found.
 
-use super::engine::{Blocks, Observe};
+use super::engine::{ImageBlocks, Observe};
 
 /// The part of a function on one host, or on each host of a group.
 #[derive(Clone, Debug)]
-pub(crate) struct Slot {
+pub(crate) struct HostSlot {
     /// The number of hosts in the group, 1 for a single host.
     pub(crate) hosts: u32,
     /// The number of hosts in the group that start one more container.
@@ -28,7 +28,7 @@ pub(crate) struct Slot {
     pub(crate) whole: u64,
 }
 
-impl Slot {
+impl HostSlot {
     pub(crate) fn new(each: u32, per_byte: f64) -> Self {
         let hosts = 0;
         let fuller = 0;
@@ -58,10 +58,10 @@ impl Slot {
 
 #[derive(Debug)]
 pub(crate) struct Local {
-    blocks: Blocks,
+    blocks: ImageBlocks,
     /// The number of blocks of each stream that a start reads.
     start: u32,
-    pub(crate) slots: Vec<Slot>,
+    pub(crate) slots: Vec<HostSlot>,
     /// The slots whose start profile or whole image has arrived since this list was emptied.
     pub(crate) news: Vec<u32>,
     /// The slot of each stream, and the bytes that it got.
@@ -69,7 +69,7 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    pub(crate) fn new(blocks: Blocks, start_bytes: u64) -> Self {
+    pub(crate) fn new(blocks: ImageBlocks, start_bytes: u64) -> Self {
         let start = start_bytes.div_ceil(blocks.size) as u32;
         let start = start.clamp(1, blocks.count);
         Self { blocks, start, slots: Vec::new(), news: Vec::new(), streams: Vec::new() }

@@ -18,7 +18,7 @@ const EPSILON: f64 = 1e-12;
 const PATIENCE: usize = 100;
 
 #[derive(Clone, Debug)]
-struct Link {
+struct SimulatedLink {
     rate: f64,
     level: f64,
     active: Vec<u32>,
@@ -40,7 +40,7 @@ struct Flow {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Links {
-    links: Vec<Link>,
+    links: Vec<SimulatedLink>,
     flows: Vec<Flow>,
     queue: VecDeque<u32>,
     touched: Vec<u32>,
@@ -50,7 +50,12 @@ pub(crate) struct Links {
 impl Links {
     /// Adds a link with a rate in bytes a second.
     pub(crate) fn link(&mut self, rate: f64) -> u32 {
-        self.links.push(Link { rate, level: f64::INFINITY, active: Vec::new(), queued: false });
+        self.links.push(SimulatedLink {
+            rate,
+            level: f64::INFINITY,
+            active: Vec::new(),
+            queued: false,
+        });
         (self.links.len() - 1) as u32
     }
 

@@ -12,8 +12,8 @@ mod host;
 mod links;
 mod network;
 
-pub(crate) use engine::{Blocks, Engine, Observe, REGISTRY};
-pub(crate) use host::{Local, Slot};
+pub(crate) use engine::{Engine, ImageBlocks, Observe, REGISTRY};
+pub(crate) use host::{HostSlot, Local};
 #[cfg(test)]
 pub(crate) use links::Links;
-pub(crate) use network::{Network, Sources};
+pub(crate) use network::{BlockSources, Network};

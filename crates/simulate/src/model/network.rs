@@ -13,7 +13,7 @@ use super::engine::{Engine, REGISTRY};
 use crate::setting::Setting;
 
 /// The sources from which hosts read images.
-pub(crate) enum Sources {
+pub(crate) enum BlockSources {
     /// A tree of hosts for each image. Hosts are numbers.
     Trees(Vec<Tree<u32>>),
     /// Several trees for each image, each for a part of its blocks.
@@ -47,7 +47,7 @@ pub(crate) struct Network {
     pub(crate) registry: u32,
 }
 
-impl Sources {
+impl BlockSources {
     /// The number of trees, or of images if there are no trees.
     pub(crate) fn count(&self) -> u32 {
         match self {
@@ -84,7 +84,7 @@ impl Sources {
 impl Network {
     pub(crate) fn build(
         setting: &Setting,
-        sources: &Sources,
+        sources: &BlockSources,
         grouped: bool,
         engine: &mut Engine,
     ) -> Self {
@@ -94,10 +94,10 @@ impl Network {
         let links = Vec::new();
         let mut network = Self { receivers, members, streams: HashMap::new(), links, registry };
         match sources {
-            Sources::Trees(trees) if grouped => {
+            BlockSources::Trees(trees) if grouped => {
                 network.add_groups(setting, &trees[0], engine);
             }
-            Sources::Registry(images) if grouped => {
+            BlockSources::Registry(images) if grouped => {
                 let hosts = &images[0];
                 let down = engine.links.link(setting.link as f64);
                 let count = hosts.len() as u32;
@@ -106,14 +106,14 @@ impl Network {
                 network.receivers.push(Receiver { host, hosts: count, depth: 0, tree: 0 });
                 network.members.extend(hosts.iter().map(|&host| (host, 0)));
             }
-            Sources::Trees(trees) => {
+            BlockSources::Trees(trees) => {
                 network.add_links(setting, engine);
                 for (tree, hosts) in (0..).zip(trees) {
                     let parents = hosts.hosts().map(|host| (*host, hosts.parent(host).copied()));
                     network.add_tree(tree, parents, engine);
                 }
             }
-            Sources::Striped(images) => {
+            BlockSources::Striped(images) => {
                 network.add_links(setting, engine);
                 let mut tree = 0;
                 for hosts in images {
@@ -126,7 +126,7 @@ impl Network {
                     network.read_on_demand(setting, first..tree, engine);
                 }
             }
-            Sources::Registry(images) => {
+            BlockSources::Registry(images) => {
                 network.add_links(setting, engine);
                 for (image, hosts) in (0..).zip(images) {
                     for &host in hosts {

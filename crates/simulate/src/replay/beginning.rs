@@ -7,20 +7,20 @@ use snowmelt_schedule::{Decision, HostRoom};
 use snowmelt_types::HostName;
 
 use super::hosts::Server;
-use super::run::{Done, Run, number};
+use super::run::{ReplayResult, ReplayRun, number};
 use crate::error::Error;
 
 /// The time for which a warm instance waits for its host when the trace begins. Any time would do.
 const SECOND: Duration = Duration::from_secs(1);
 
-impl Run<'_> {
+impl ReplayRun<'_> {
     /// Reports all hosts to the scheduler as empty.
-    pub(super) fn report_hosts(&mut self) -> Done {
+    pub(super) fn report_hosts(&mut self) -> ReplayResult {
         (0..self.setting.hosts).try_for_each(|host| self.report_host(host))
     }
 
     /// Reports the next host to the scheduler as empty.
-    pub(super) fn report_host(&mut self, number: u32) -> Done {
+    pub(super) fn report_host(&mut self, number: u32) -> ReplayResult {
         let room = HostRoom {
             memory: self.policy.host_memory,
             cpu_millis: u64::from(self.setting.cores) * 1000,
@@ -54,7 +54,7 @@ impl Run<'_> {
     }
 
     /// Places the instances on their hosts, and ends their calls at once.
-    fn keep_warm(&mut self, placed: &[(u32, u64, HostName)]) -> Done {
+    fn keep_warm(&mut self, placed: &[(u32, u64, HostName)]) -> ReplayResult {
         let mut members = Vec::new();
         for (function, _, host) in placed {
             let host = number(host)?;

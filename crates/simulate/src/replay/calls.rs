@@ -31,7 +31,7 @@ pub(crate) enum State {
     Failed,
 }
 
-pub(crate) struct Calls<'a> {
+pub(crate) struct ReplayCalls<'a> {
     arrivals: &'a [Arrival],
     /// For each call, whether it is asynchronous. Empty if none is.
     asynchronous: Vec<bool>,
@@ -57,7 +57,7 @@ pub(crate) struct Calls<'a> {
     pub over: usize,
 }
 
-impl<'a> Calls<'a> {
+impl<'a> ReplayCalls<'a> {
     pub fn new(arrivals: &'a [Arrival], functions: usize, asynchronous: Vec<bool>) -> Self {
         Self {
             arrivals,

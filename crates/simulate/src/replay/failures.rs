@@ -10,7 +10,7 @@ use super::figures::{Losses, Waits};
 const AROUND: u64 = 60_000_000_000;
 
 /// The failures of a replay.
-pub(super) struct Failures {
+pub(super) struct ReplayFailures {
     random: Rng,
     /// The numbers of the hosts that have not failed.
     pub alive: Vec<u32>,
@@ -34,7 +34,7 @@ pub(super) struct Silent {
     pub unsent: Vec<u32>,
 }
 
-impl Failures {
+impl ReplayFailures {
     /// Makes the state for a number of hosts, with failures at these moments in nanoseconds.
     pub fn new(hosts: u32, mut moments: Vec<u64>, random: Rng) -> Self {
         moments.sort_unstable();

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::strategy::Strategy;
-use crate::trace::Origin;
+use crate::trace::TraceOrigin;
 
 /// The distribution of times in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -100,7 +100,7 @@ pub struct Replayed {
     /// The way in which images reached the hosts.
     pub strategy: Strategy,
     /// The origin of the trace.
-    pub origin: Origin,
+    pub origin: TraceOrigin,
     /// Whether the trace was made up.
     pub synthetic: bool,
     /// The number of calls that arrived.
@@ -150,7 +150,7 @@ pub struct Replayed {
 }
 
 /// The counts of a replay that is under way.
-pub(super) struct Figures {
+pub(super) struct ReplayFigures {
     every: u64,
     pub waits: Vec<u64>,
     pub provisioning: Vec<u64>,
@@ -172,7 +172,7 @@ pub(super) struct Figures {
     registry_bytes: f64,
 }
 
-impl Figures {
+impl ReplayFigures {
     pub fn new(length: u64, every: u64) -> Self {
         let count = length / every + 1;
         let window =

@@ -6,7 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 
 /// A function on a host, from its first call there until it is taken back from the host.
-pub(super) struct Member {
+pub(super) struct HostedFunction {
     pub function: u32,
     pub host: u32,
     /// The moment at which the member joined the trees, in nanoseconds.
@@ -38,7 +38,7 @@ pub(super) enum Server {
 }
 
 #[derive(Clone, Default)]
-struct Host {
+struct ReplayHost {
     /// The memory of all instances in bytes.
     memory: u64,
     /// The numbers of the members (functions) on the host.
@@ -47,11 +47,11 @@ struct Host {
     starting: Vec<u32>,
 }
 
-pub(super) struct Hosts {
+pub(super) struct ReplayHosts {
     /// All members. Members are never forgotten: their numbers are those of the images' slots.
-    pub members: Vec<Member>,
+    pub members: Vec<HostedFunction>,
     by_place: HashMap<(u32, u32), u32>,
-    hosts: Vec<Host>,
+    hosts: Vec<ReplayHost>,
     /// The memory of an instance of each function, in bytes.
     memory: Vec<u64>,
     room: u64,
@@ -60,15 +60,15 @@ pub(super) struct Hosts {
     pub active: u32,
 }
 
-impl Hosts {
+impl ReplayHosts {
     pub fn new(hosts: u32, room: u64, keep_idle: u64, memory: Vec<u64>) -> Self {
-        let hosts = vec![Host::default(); hosts as usize];
+        let hosts = vec![ReplayHost::default(); hosts as usize];
         let members = Vec::new();
         let by_place = HashMap::new();
         Self { members, by_place, hosts, memory, room, keep_idle, active: 0 }
     }
 
-    pub fn member(&mut self, number: u32) -> &mut Member {
+    pub fn member(&mut self, number: u32) -> &mut HostedFunction {
         &mut self.members[number as usize]
     }
 
@@ -79,7 +79,7 @@ impl Hosts {
     /// Adds a function to a host. Returns the number of the new member.
     pub fn join(&mut self, function: u32, host: u32, now: u64) -> u32 {
         let number = self.members.len() as u32;
-        self.members.push(Member {
+        self.members.push(HostedFunction {
             function,
             host,
             joined: now,
@@ -112,7 +112,7 @@ impl Hosts {
 
     /// Adds a new, empty host.
     pub fn add(&mut self) {
-        self.hosts.push(Host::default());
+        self.hosts.push(ReplayHost::default());
     }
 
     /// Makes a host fail with everything on it. Returns the functions that it had, as members.
@@ -154,7 +154,7 @@ impl Hosts {
     /// # Errors
     /// The host has no room, although the scheduler has counted on it.
     pub fn take_room(&mut self, number: u32, now: u64) -> Result<(), String> {
-        let Member { function, host, .. } = self.members[number as usize];
+        let HostedFunction { function, host, .. } = self.members[number as usize];
         let needed = self.memory[function as usize];
         let lacks = |hosts: &Self| hosts.hosts[host as usize].memory + needed > hosts.room;
         if lacks(self) {

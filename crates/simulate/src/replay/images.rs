@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use snowmelt_tree::{Striped, Tree};
 
-use crate::model::{Blocks, Engine, Local, REGISTRY, Slot};
+use crate::model::{Engine, HostSlot, ImageBlocks, Local, REGISTRY};
 use crate::setting::Setting;
 use crate::strategy::Strategy;
 
@@ -17,16 +17,16 @@ use crate::strategy::Strategy;
 const CHECKED_PART: usize = 16;
 
 /// The source from which the hosts of a function read.
-enum Source {
+enum FunctionSource {
     Tree(Tree<u32>),
     Striped(Striped<u32>),
     Registry,
 }
 
-pub(super) struct Images {
+pub(super) struct ReplayImages {
     pub engine: Engine,
     pub local: Local,
-    sources: Vec<Source>,
+    sources: Vec<FunctionSource>,
     /// For each function, the number of changes of its trees since they were checked.
     unchecked: Vec<usize>,
     /// For each function, the hosts in its trees. `None` if the trees have changed since this was
@@ -57,11 +57,11 @@ pub(super) struct Role {
     pub is_inner: bool,
 }
 
-impl Images {
+impl ReplayImages {
     pub fn new(setting: &Setting, strategy: Strategy, functions: usize) -> Self {
         let parts = strategy.parts(setting);
         let bytes = setting.image.div_ceil(u64::from(parts));
-        let blocks = Blocks::new(bytes, setting.block.min(bytes));
+        let blocks = ImageBlocks::new(bytes, setting.block.min(bytes));
         let mut engine = Engine::new(blocks);
         let registry = engine.links.link(setting.registry_link as f64);
         let rate = setting.link as f64;
@@ -69,9 +69,11 @@ impl Images {
             .map(|_| [engine.links.link(rate), engine.links.link(rate)])
             .collect();
         let source = |_| match strategy {
-            Strategy::Tree => Source::Tree(Tree::with_repair(setting.fanout, setting.repair)),
-            Strategy::Stripes => Source::Striped(Striped::new(setting.fanout)),
-            Strategy::Registry | Strategy::Pull | Strategy::Layers => Source::Registry,
+            Strategy::Tree => {
+                FunctionSource::Tree(Tree::with_repair(setting.fanout, setting.repair))
+            }
+            Strategy::Stripes => FunctionSource::Striped(Striped::new(setting.fanout)),
+            Strategy::Registry | Strategy::Pull | Strategy::Layers => FunctionSource::Registry,
         };
         Self {
             engine,
@@ -97,15 +99,15 @@ impl Images {
     /// An invariant does not hold: the message says which.
     pub fn join(&mut self, function: u32, host: u32) -> Result<u32, String> {
         let slot = self.local.slots.len() as u32;
-        self.local.slots.push(Slot::new(1, 0.0));
+        self.local.slots.push(HostSlot::new(1, 0.0));
         let (parents, moves) = match &mut self.sources[function as usize] {
-            Source::Tree(tree) => (vec![tree.insert(host).parent], Vec::new()),
-            Source::Striped(striped) => {
+            FunctionSource::Tree(tree) => (vec![tree.insert(host).parent], Vec::new()),
+            FunctionSource::Striped(striped) => {
                 let moves = striped.insert(host);
                 let stripes = 0..striped.stripes();
                 (stripes.map(|stripe| striped.parent(stripe, &host).copied()).collect(), moves)
             }
-            Source::Registry => (vec![None], Vec::new()),
+            FunctionSource::Registry => (vec![None], Vec::new()),
         };
         for (part, parent) in (0..).zip(parents) {
             let tree = self.tree(function, part);
@@ -155,7 +157,7 @@ impl Images {
 
     /// Whether hosts read from each other.
     pub fn has_trees(&self) -> bool {
-        self.sources.iter().any(|source| !matches!(source, Source::Registry))
+        self.sources.iter().any(|source| !matches!(source, FunctionSource::Registry))
     }
 
     /// Removes a host from the trees of a function, because the function is taken back or the host
@@ -170,17 +172,17 @@ impl Images {
             }
         }
         match &mut self.sources[function as usize] {
-            Source::Tree(tree) => {
+            FunctionSource::Tree(tree) => {
                 for step in tree.remove(&host) {
                     self.reconnect(self.tree(function, 0), step.host, step.to);
                 }
             }
-            Source::Striped(striped) => {
+            FunctionSource::Striped(striped) => {
                 for step in striped.remove(&host) {
                     self.reconnect(self.tree(function, step.stripe as u32), step.host, step.to);
                 }
             }
-            Source::Registry => {}
+            FunctionSource::Registry => {}
         }
         self.changed(function)
     }
@@ -189,11 +191,11 @@ impl Images {
     /// most.
     pub fn hops(&self, function: u32, host: u32) -> u64 {
         let depth = match &self.sources[function as usize] {
-            Source::Tree(tree) => tree.depth(&host),
-            Source::Striped(striped) => {
+            FunctionSource::Tree(tree) => tree.depth(&host),
+            FunctionSource::Striped(striped) => {
                 (0..striped.stripes()).filter_map(|stripe| striped.depth(stripe, &host)).max()
             }
-            Source::Registry => None,
+            FunctionSource::Registry => None,
         };
         depth.unwrap_or(0) as u64 + 1
     }
@@ -221,9 +223,9 @@ impl Images {
     fn changed(&mut self, function: u32) -> Result<(), String> {
         let function = function as usize;
         let (hosts, levels) = match &self.sources[function] {
-            Source::Tree(tree) => (tree.len(), tree.height()),
-            Source::Striped(striped) => (striped.len(), striped.height()),
-            Source::Registry => (0, 0),
+            FunctionSource::Tree(tree) => (tree.len(), tree.height()),
+            FunctionSource::Striped(striped) => (striped.len(), striped.height()),
+            FunctionSource::Registry => (0, 0),
         };
         self.levels = self.levels.max(levels);
         self.unchecked[function] += 1;
@@ -237,9 +239,11 @@ impl Images {
     fn check_trees(&mut self, function: usize) -> Result<(), String> {
         self.unchecked[function] = 0;
         let checked = match &self.sources[function] {
-            Source::Tree(tree) => tree.check().map_err(|broken| broken.to_string()),
-            Source::Striped(striped) => striped.check().map_err(|broken| broken.to_string()),
-            Source::Registry => Ok(()),
+            FunctionSource::Tree(tree) => tree.check().map_err(|broken| broken.to_string()),
+            FunctionSource::Striped(striped) => {
+                striped.check().map_err(|broken| broken.to_string())
+            }
+            FunctionSource::Registry => Ok(()),
         };
         checked.map_err(|broken| format!("the tree of function {function}: {broken}"))
     }
@@ -264,11 +268,11 @@ impl Images {
     }
 }
 
-impl Source {
+impl FunctionSource {
     /// The hosts in the trees of one function.
     fn roles(&self) -> Vec<Role> {
         match self {
-            Source::Tree(tree) => {
+            FunctionSource::Tree(tree) => {
                 let role = |host: &u32| Role {
                     host: *host,
                     depth: tree.depth(host).unwrap_or(0) as u32,
@@ -276,7 +280,7 @@ impl Source {
                 };
                 tree.hosts().map(role).collect()
             }
-            Source::Striped(striped) => {
+            FunctionSource::Striped(striped) => {
                 let stripes = || 0..striped.stripes();
                 let role = |host: &u32| {
                     let depth = stripes().filter_map(|stripe| striped.depth(stripe, host)).min();
@@ -286,7 +290,7 @@ impl Source {
                 };
                 striped.hosts(0).map(role).collect()
             }
-            Source::Registry => Vec::new(),
+            FunctionSource::Registry => Vec::new(),
         }
     }
 }

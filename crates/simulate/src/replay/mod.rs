@@ -8,12 +8,12 @@
 
 mod beginning;
 mod calls;
-mod failing;
 mod failures;
 mod figures;
+mod host_failures;
 mod hosts;
 mod images;
-mod placing;
+mod moment;
 mod run;
 
 use std::ops::ControlFlow;
@@ -25,7 +25,7 @@ use crate::strategy::Strategy;
 use crate::trace::Trace;
 
 #[cfg(test)]
-pub(crate) use calls::{Calls, State};
+pub(crate) use calls::{ReplayCalls, State};
 pub use figures::{Losses, Replayed, Waits, Window};
 
 /// The greatest number of rows in the table over time.
@@ -37,7 +37,7 @@ const LONGEST: Duration = Duration::from_secs(1_000_000_000);
 /// The rules by which calls are placed, and what hosts keep. Links, images and starts are those of
 /// [`Setting`].
 #[derive(Clone, Debug)]
-pub struct Policy {
+pub struct ReplayPolicy {
     /// The memory that the instances on a host may have together, in bytes.
     pub host_memory: u64,
     /// The memory of an instance in bytes, if the trace does not say it.
@@ -89,7 +89,7 @@ pub const TRACE_ASSUMPTIONS: [&str; 9] = [
 
 /// The progress of a replay.
 #[derive(Clone, Copy, Debug)]
-pub struct Progress {
+pub struct ReplayProgress {
     /// The number of calls that have ended.
     pub ended: usize,
     /// The number of all calls.
@@ -106,20 +106,20 @@ pub struct Progress {
 pub fn replay(
     trace: &Trace,
     setting: &Setting,
-    policy: &Policy,
+    policy: &ReplayPolicy,
     strategy: Strategy,
-    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    progress: &mut dyn FnMut(ReplayProgress) -> ControlFlow<()>,
 ) -> Result<Replayed, Error> {
     let setting = Setting { functions: 1, containers: 1, kill: 0, ..setting.clone() };
     setting.check_model()?;
     check(trace, &setting, policy, strategy)?;
-    run::Run::new(trace, &setting, policy, strategy).replay(progress)
+    run::ReplayRun::new(trace, &setting, policy, strategy).replay(progress)
 }
 
 fn check(
     trace: &Trace,
     setting: &Setting,
-    policy: &Policy,
+    policy: &ReplayPolicy,
     strategy: Strategy,
 ) -> Result<(), Error> {
     let wrong = |what: &str| Err(Error::Setting(what.to_owned()));
@@ -157,7 +157,7 @@ fn check(
 }
 
 /// Checks that some host is left at any time, and that no host fails after the end of the trace.
-fn check_kills(trace: &Trace, setting: &Setting, policy: &Policy) -> Result<(), Error> {
+fn check_kills(trace: &Trace, setting: &Setting, policy: &ReplayPolicy) -> Result<(), Error> {
     let wrong = |what: String| Err(Error::Setting(what));
     let mut kills = policy.kills.clone();
     kills.sort_unstable_by_key(|kill| kill.at);

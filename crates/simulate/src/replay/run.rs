@@ -1,7 +1,7 @@
 //! A replay from its first call to its last.
 //!
 //! All events of one moment are handled before time goes on: first blocks that are whole, then
-//! instances and calls in the order of [`Event`], and then arrivals.
+//! instances and calls in the order of [`ReplayEvent`], and then arrivals.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -13,12 +13,12 @@ use fastrand::Rng;
 use snowmelt_schedule::{CallDemand, STARVED_AFTER, Scheduler, SchedulerPolicy as Placing};
 use snowmelt_types::{Digest, HostName, Tenant};
 
-use super::calls::Calls;
-use super::failures::Failures;
-use super::figures::{Figures, Replayed, Waits};
-use super::hosts::Hosts;
-use super::images::Images;
-use super::{Policy, Progress};
+use super::calls::ReplayCalls;
+use super::failures::ReplayFailures;
+use super::figures::{ReplayFigures, Replayed, Waits};
+use super::hosts::ReplayHosts;
+use super::images::ReplayImages;
+use super::{ReplayPolicy, ReplayProgress};
 use crate::error::Error;
 use crate::setting::{MAX_STREAMS, Setting};
 use crate::strategy::Strategy;
@@ -28,7 +28,7 @@ use crate::trace::Trace;
 const REPORTED: u64 = 4096;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Event {
+pub(super) enum ReplayEvent {
     /// The first instance of a member is ready.
     Ready(u32),
     /// A further instance is ready for a call. The second number is how often the call was lost
@@ -53,10 +53,10 @@ pub(super) enum Event {
     Wake,
 }
 
-pub(super) struct Run<'a> {
+pub(super) struct ReplayRun<'a> {
     pub trace: &'a Trace,
     pub setting: &'a Setting,
-    pub policy: &'a Policy,
+    pub policy: &'a ReplayPolicy,
     pub strategy: Strategy,
     pub scheduler: Scheduler,
     /// The requirements of a call of each function.
@@ -64,12 +64,12 @@ pub(super) struct Run<'a> {
     /// The number of each function by its digest.
     pub numbers: HashMap<Digest, u32>,
     pub names: Vec<HostName>,
-    pub calls: Calls<'a>,
-    pub failures: Failures,
-    pub hosts: Hosts,
-    pub images: Images,
-    pub figures: Figures,
-    pub events: BinaryHeap<Reverse<(u64, Event)>>,
+    pub calls: ReplayCalls<'a>,
+    pub failures: ReplayFailures,
+    pub hosts: ReplayHosts,
+    pub images: ReplayImages,
+    pub figures: ReplayFigures,
+    pub events: BinaryHeap<Reverse<(u64, ReplayEvent)>>,
     /// The call that arrives next.
     pub next: u32,
     pub now: u64,
@@ -79,20 +79,21 @@ pub(super) struct Run<'a> {
     pub has_sweep_due: bool,
 }
 
-pub(super) type Done = Result<(), String>;
+pub(super) type ReplayResult = Result<(), String>;
 
 pub(super) fn nanoseconds(time: Duration) -> u64 {
     time.as_nanos().try_into().unwrap_or(u64::MAX)
 }
 
-impl<'a> Run<'a> {
+impl<'a> ReplayRun<'a> {
     pub fn new(
         trace: &'a Trace,
         setting: &'a Setting,
-        policy: &'a Policy,
+        policy: &'a ReplayPolicy,
         strategy: Strategy,
     ) -> Self {
-        let memory = |function: &crate::trace::Function| function.memory.unwrap_or(policy.memory);
+        let memory =
+            |function: &crate::trace::TraceFunction| function.memory.unwrap_or(policy.memory);
         let memory: Vec<u64> = trace.functions.iter().map(memory).collect();
         let needs = (0_u64..).zip(&memory).map(|(number, &memory)| needs(number, memory, policy));
         let needs: Vec<_> = needs.collect();
@@ -116,11 +117,11 @@ impl<'a> Run<'a> {
             numbers: needs.iter().map(|call| call.function.clone()).zip(0..).collect(),
             needs,
             names: Vec::new(),
-            calls: Calls::new(&trace.calls, functions, calls),
-            failures: Failures::new(setting.hosts, moments.collect(), random),
-            hosts: Hosts::new(setting.hosts, policy.host_memory, keep_idle, memory),
-            images: Images::new(setting, strategy, functions),
-            figures: Figures::new(nanoseconds(trace.length()), nanoseconds(policy.every)),
+            calls: ReplayCalls::new(&trace.calls, functions, calls),
+            failures: ReplayFailures::new(setting.hosts, moments.collect(), random),
+            hosts: ReplayHosts::new(setting.hosts, policy.host_memory, keep_idle, memory),
+            images: ReplayImages::new(setting, strategy, functions),
+            figures: ReplayFigures::new(nanoseconds(trace.length()), nanoseconds(policy.every)),
             events: BinaryHeap::new(),
             next: 0,
             now: 0,
@@ -136,7 +137,7 @@ impl<'a> Run<'a> {
     /// Fails as [`super::replay`].
     pub fn replay(
         mut self,
-        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+        progress: &mut dyn FnMut(ReplayProgress) -> ControlFlow<()>,
     ) -> Result<Replayed, Error> {
         let broken =
             |now: u64, seed: u64, what: String| Error::Invariant { what, nanoseconds: now, seed };
@@ -148,7 +149,8 @@ impl<'a> Run<'a> {
             if moment.is_multiple_of(REPORTED) {
                 let ended = self.calls.over;
                 let calls = self.trace.calls.len();
-                let progressed = Progress { ended, calls, now: Duration::from_nanos(self.now) };
+                let progressed =
+                    ReplayProgress { ended, calls, now: Duration::from_nanos(self.now) };
                 if progress(progressed).is_break() {
                     return Err(Error::Cancelled);
                 }
@@ -201,29 +203,31 @@ impl<'a> Run<'a> {
         Ok(true)
     }
 
-    fn happens(&mut self, event: Event) -> Done {
+    fn happens(&mut self, event: ReplayEvent) -> ReplayResult {
         match event {
-            Event::Ready(member) => self.ready(member),
-            Event::Start(call, losses) if losses == self.calls.losses(call) => self.start(call),
-            Event::End(call, losses) if losses == self.calls.losses(call) => self.end(call),
+            ReplayEvent::Ready(member) => self.ready(member),
+            ReplayEvent::Start(call, losses) if losses == self.calls.losses(call) => {
+                self.start(call)
+            }
+            ReplayEvent::End(call, losses) if losses == self.calls.losses(call) => self.end(call),
             // The host was lost with it meanwhile.
-            Event::Start(..) | Event::End(..) => Ok(()),
-            Event::Fail(kill) => self.fail(kill),
-            Event::Noticed(host) => self.noticed(host),
-            Event::Joins => self.joins(),
-            Event::Reclaim => self.reclaim(),
-            Event::Roles => {
+            ReplayEvent::Start(..) | ReplayEvent::End(..) => Ok(()),
+            ReplayEvent::Fail(kill) => self.fail(kill),
+            ReplayEvent::Noticed(host) => self.noticed(host),
+            ReplayEvent::Joins => self.joins(),
+            ReplayEvent::Reclaim => self.reclaim(),
+            ReplayEvent::Roles => {
                 self.tell_roles();
                 Ok(())
             }
-            Event::Sweep => self.sweep(),
-            Event::Again(call) => self.ask(call),
-            Event::Wake => self.decide(),
+            ReplayEvent::Sweep => self.sweep(),
+            ReplayEvent::Again(call) => self.ask(call),
+            ReplayEvent::Wake => self.decide(),
         }
     }
 
     /// Completes, after the last call, the images that are under way.
-    fn finish(&mut self) -> Done {
+    fn finish(&mut self) -> ReplayResult {
         self.calls.check()?;
         match self.scheduler.waiting() {
             0 => {}
@@ -294,7 +298,7 @@ fn asynchronous(part: f64, calls: usize, random: &mut Rng) -> Vec<bool> {
 
 /// The requirements of the calls of a function, for the scheduler. All functions belong to one
 /// tenant.
-fn needs(number: u64, memory: u64, policy: &Policy) -> Arc<CallDemand> {
+fn needs(number: u64, memory: u64, policy: &ReplayPolicy) -> Arc<CallDemand> {
     let digest = Digest::of(number.to_le_bytes());
     Arc::new(CallDemand {
         tenant: Tenant::default(),

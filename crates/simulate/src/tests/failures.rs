@@ -7,16 +7,16 @@ use proptest::prelude::*;
 
 use super::assert_close;
 use super::traces::{MIB, REPLAYED, go_on, policy, replayed, starting, trace};
-use crate::{Error, Kill, Losses, Policy, Replayed, Setting, Strategy, replay};
+use crate::{Error, Kill, Losses, ReplayPolicy, Replayed, Setting, Strategy, replay};
 
 fn kill(hosts: u32, seconds: u64) -> Kill {
     Kill { hosts, at: Duration::from_secs(seconds) }
 }
 
 /// Settings with hosts that fail, which is noticed after two seconds.
-fn failing(hosts: u32, kills: impl Into<Vec<Kill>>) -> (Setting, Policy) {
+fn failing(hosts: u32, kills: impl Into<Vec<Kill>>) -> (Setting, ReplayPolicy) {
     let setting = Setting { detect: Duration::from_secs(2), ..starting(hosts) };
-    (setting, Policy { kills: kills.into(), ..policy() })
+    (setting, ReplayPolicy { kills: kills.into(), ..policy() })
 }
 
 fn losses(found: &Replayed) -> &Losses {
@@ -33,7 +33,7 @@ fn a_call_fails_with_its_host_and_an_asynchronous_one_runs_again() {
         assert_eq!((found.ran, losses(&found).failed, losses(&found).run_again), (3, 2, 0));
         assert_eq!((losses(&found).hosts, losses(&found).joined), (1, 0));
         assert_eq!(found.windows[0].failed, 2);
-        let again = Policy { asynchronous: 1.0, ..policy.clone() };
+        let again = ReplayPolicy { asynchronous: 1.0, ..policy.clone() };
         let found = replayed(&calls, &setting, &again, strategy);
         assert_eq!((found.ran, losses(&found).failed, losses(&found).run_again), (5, 0, 2));
         // The other host is full until its own calls have ended.
@@ -51,7 +51,7 @@ fn a_lost_call_is_tried_again_a_quarter_of_a_second_after_the_loss_is_noticed() 
     // A call on each of two hosts, of which one fails. The new host is there before the call is
     // tried again, and the last call has started an instance there.
     let calls = trace(1, [(0, 0, 20_000), (0, 0, 20_000), (6000, 0, 0)]);
-    let policy = Policy {
+    let policy = ReplayPolicy {
         host_memory: policy.memory,
         absent: Some(Duration::from_millis(500)),
         asynchronous: 1.0,
@@ -68,17 +68,17 @@ fn a_lost_call_is_tried_again_a_quarter_of_a_second_after_the_loss_is_noticed() 
 #[test]
 fn what_is_placed_before_the_loss_is_noticed_is_lost_or_placed_again() {
     // The first function is warm on both hosts, the other one is on none.
-    let warm = Policy { warm: 4, ..policy() };
+    let warm = ReplayPolicy { warm: 4, ..policy() };
     let (setting, _) = failing(2, []);
     let sent = trace(1, [(0, 0, 1000), (5000, 0, 1000), (5500, 0, 1000), (5600, 0, 1000)]);
-    let lost = Policy { kills: vec![kill(1, 5)], ..warm };
+    let lost = ReplayPolicy { kills: vec![kill(1, 5)], ..warm };
     let found = replayed(&sent, &setting, &lost, Strategy::Tree);
     // Control does not know, and takes the instance that was used last: on one of the two hosts.
     assert_eq!(found.ran + losses(&found).failed, 4);
     assert_eq!(losses(&found).placed_again, 0);
     // Nothing is prepared: the calls of a host that fails wait until it is noticed, and run then.
     let unsent = trace(2, [(0, 0, 1000), (5000, 1, 1000), (5000, 1, 1000), (5000, 1, 1000)]);
-    let found = replayed(&unsent, &setting, &Policy { warm: 0, ..lost }, Strategy::Tree);
+    let found = replayed(&unsent, &setting, &ReplayPolicy { warm: 0, ..lost }, Strategy::Tree);
     assert_eq!((found.ran, losses(&found).failed), (4, 0));
     assert!((1..=2).contains(&losses(&found).placed_again), "{found:?}");
     // The instances of the other host are idle by then, or forked.
@@ -89,14 +89,14 @@ fn what_is_placed_before_the_loss_is_noticed_is_lost_or_placed_again() {
 #[test]
 fn an_asynchronous_call_that_finds_no_host_in_time_waits_on() {
     let calls = trace(1, (0..6).map(|_| (0, 0, 20_000)));
-    let impatient = Policy { patience: Duration::from_secs(5), ..policy() };
+    let impatient = ReplayPolicy { patience: Duration::from_secs(5), ..policy() };
     let found = replayed(&calls, &starting(1), &impatient, Strategy::Tree);
     assert_eq!((found.ran, found.expired, found.losses.is_none()), (2, 4, true));
-    let again = Policy { asynchronous: 1.0, ..impatient };
+    let again = ReplayPolicy { asynchronous: 1.0, ..impatient };
     let found = replayed(&calls, &starting(1), &again, Strategy::Tree);
     assert_eq!((found.ran, found.expired), (6, 0));
     // One that no host ever has room for is refused all the same.
-    let large = Policy { memory: 5000 * MIB, ..again };
+    let large = ReplayPolicy { memory: 5000 * MIB, ..again };
     assert_eq!(replayed(&calls, &starting(1), &large, Strategy::Tree).refused, 6);
 }
 
@@ -109,7 +109,7 @@ fn trees_are_repaired_and_a_host_that_joins_reads_from_the_others() {
     );
     for strategy in [Strategy::Tree, Strategy::Stripes] {
         let (setting, policy) = failing(hosts, [kill(10, 0), kill(5, 30)]);
-        let policy = Policy { absent: Some(Duration::from_secs(3)), ..policy };
+        let policy = ReplayPolicy { absent: Some(Duration::from_secs(3)), ..policy };
         let found = replayed(&calls, &setting, &policy, strategy);
         let lost = losses(&found);
         assert_eq!((lost.hosts, lost.joined), (15, 15));
@@ -136,7 +136,7 @@ fn response_times_around_a_failure_are_told_apart() {
 fn equal_seeds_lose_the_same_hosts() {
     let calls = trace(3, (0..400).map(|call| (call * 100, call as u32 % 3, 1500)));
     let (setting, policy) = failing(20, [kill(5, 10), kill(3, 20)]);
-    let policy = Policy { asynchronous: 0.5, absent: Some(Duration::from_secs(9)), ..policy };
+    let policy = ReplayPolicy { asynchronous: 0.5, absent: Some(Duration::from_secs(9)), ..policy };
     let with_seed = |seed| {
         let setting = Setting { seed, ..setting.clone() };
         let found = replayed(&calls, &setting, &policy, Strategy::Stripes);
@@ -150,24 +150,24 @@ fn equal_seeds_lose_the_same_hosts() {
 fn failures_that_make_no_sense_are_refused() {
     let calls = trace(1, [(0, 0, 1000), (100_000, 0, 1000)]);
     let (setting, policy) = failing(3, []);
-    let with = |kills: &[Kill]| Policy { kills: kills.to_vec(), ..policy.clone() };
+    let with = |kills: &[Kill]| ReplayPolicy { kills: kills.to_vec(), ..policy.clone() };
     let absent = |seconds| Some(Duration::from_secs(seconds));
     let wrong = [
         with(&[kill(0, 5)]),
         with(&[kill(3, 5)]),
         with(&[kill(2, 5), kill(1, 9)]),
         with(&[kill(1, 101)]),
-        Policy { absent: absent(4), ..with(&[kill(2, 5), kill(1, 9)]) },
-        Policy { absent: Some(Duration::MAX), ..with(&[kill(1, 5)]) },
-        Policy { asynchronous: 1.5, ..policy.clone() },
-        Policy { asynchronous: f64::NAN, ..policy.clone() },
+        ReplayPolicy { absent: absent(4), ..with(&[kill(2, 5), kill(1, 9)]) },
+        ReplayPolicy { absent: Some(Duration::MAX), ..with(&[kill(1, 5)]) },
+        ReplayPolicy { asynchronous: 1.5, ..policy.clone() },
+        ReplayPolicy { asynchronous: f64::NAN, ..policy.clone() },
     ];
     for policy in wrong {
         let refused = replay(&calls, &setting, &policy, Strategy::Tree, &mut go_on);
         assert!(matches!(refused, Err(Error::Setting(_))), "{policy:?}");
     }
     // Others have joined before.
-    let policy = Policy { absent: absent(3), ..with(&[kill(2, 5), kill(2, 9)]) };
+    let policy = ReplayPolicy { absent: absent(3), ..with(&[kill(2, 5), kill(2, 9)]) };
     assert!(replay(&calls, &setting, &policy, Strategy::Tree, &mut go_on).is_ok());
 }
 
@@ -197,7 +197,7 @@ proptest! {
         let fanout = NonZeroUsize::new(fanout).unwrap();
         let detect = Duration::from_secs(detect);
         let setting = Setting { per_host, fanout, seed, detect, ..starting(hosts) };
-        let policy = Policy {
+        let policy = ReplayPolicy {
             memory: memory * 1024 * MIB,
             keep_idle: Duration::from_secs(keep_idle),
             reclaim: Duration::from_secs(reclaim),

@@ -13,8 +13,8 @@ use snowmelt_tree::Repair;
 use snowmelt_types::Report;
 
 use crate::burst::run;
-use crate::model::{Blocks, Local, Observe, Slot};
-use crate::{Error, Outcome, Setting, Spread, Strategy, simulate};
+use crate::model::{HostSlot, ImageBlocks, Local, Observe};
+use crate::{Error, Setting, SimulationOutcome, Spread, Strategy, simulate};
 
 const ALL: [Strategy; 5] =
     [Strategy::Tree, Strategy::Registry, Strategy::Layers, Strategy::Stripes, Strategy::Pull];
@@ -47,7 +47,7 @@ fn bare(hosts: u32) -> Setting {
     }
 }
 
-fn simulated(setting: &Setting, strategy: Strategy) -> Outcome {
+fn simulated(setting: &Setting, strategy: Strategy) -> SimulationOutcome {
     simulate(setting, strategy).unwrap()
 }
 
@@ -160,8 +160,11 @@ fn hosts_in_groups_have_the_times_of_hosts_one_by_one() {
         for strategy in [Strategy::Tree, Strategy::Registry, Strategy::Pull] {
             let grouped = run(&setting, strategy, true).unwrap();
             let single = run(&setting, strategy, false).unwrap();
-            let same =
-                Outcome { streams: single.streams, events: single.events, ..grouped.clone() };
+            let same = SimulationOutcome {
+                streams: single.streams,
+                events: single.events,
+                ..grouped.clone()
+            };
             assert_eq!(same, single);
             assert!(grouped.streams <= 2 * u64::from(grouped.levels) + 1);
         }
@@ -290,9 +293,9 @@ fn settings_that_contradict_each_other_are_refused() {
 
 #[test]
 fn a_block_that_comes_twice_or_not_at_all_is_found() {
-    let blocks = Blocks::new(2_500, 1_000);
+    let blocks = ImageBlocks::new(2_500, 1_000);
     let mut local = Local::new(blocks, 1_000);
-    local.slots.push(Slot::new(1, 0.0));
+    local.slots.push(HostSlot::new(1, 0.0));
     local.add_stream(0);
     for index in [0, 1, 2] {
         assert!(local.check(0).is_err());
@@ -317,7 +320,7 @@ fn a_spread_counts_each_thing() {
     assert_eq!(spread, Spread { first: 1.0, half: 1.0, most: 2.0, last: 3.0 });
 }
 
-impl Outcome {
+impl SimulationOutcome {
     fn with_seed(self, seed: u64) -> Self {
         Self { seed, ..self }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use snowmelt_types::Report;
 
-use crate::{Arrival, Error, Origin, Profile, Trace};
+use crate::{Arrival, Error, Profile, Trace, TraceOrigin};
 
 const TWO: Duration = Duration::from_secs(2);
 const SECOND: u64 = 1_000_000_000;
@@ -19,7 +19,7 @@ fn read(text: impl AsRef<[u8]>) -> Result<Trace, Error> {
 #[test]
 fn the_azure_trace_tells_when_calls_end() {
     let trace = read(format!("{AZURE}a,f,10.5,0.5\nb,f,3,2.5\n\na,f,12,1\n")).unwrap();
-    assert_eq!(trace.origin, Origin::Azure2021);
+    assert_eq!(trace.origin, TraceOrigin::Azure2021);
     let names: Vec<_> = trace.functions.iter().map(|function| &*function.name).collect();
     assert_eq!(names, ["a/f", "b/f"]);
     let calls: Vec<_> =
@@ -44,7 +44,7 @@ fn the_trace_of_faasnet_has_starts_and_memory_in_any_order_of_columns() {
     let trace = read(text).unwrap();
     assert_eq!(
         (trace.origin, trace.recorded.as_slice()),
-        (Origin::FaasNet, &[SECOND / 4, 1_500_000_000][..])
+        (TraceOrigin::FaasNet, &[SECOND / 4, 1_500_000_000][..])
     );
     let functions: Vec<_> = trace
         .functions
@@ -62,7 +62,7 @@ fn the_azure_trace_of_2019_has_the_calls_of_each_minute() {
     let text = "HashOwner,HashApp,HashFunction,Trigger,1,2,1440\n\
                 o,a,f,http,2,0,1\no,a,g,timer,0,3,0\n";
     let trace = read(text).unwrap();
-    assert_eq!((trace.origin, trace.origin.has_durations()), (Origin::Azure2019, false));
+    assert_eq!((trace.origin, trace.origin.has_durations()), (TraceOrigin::Azure2019, false));
     let names: Vec<_> = trace.functions.iter().map(|function| &*function.name).collect();
     assert_eq!(names, ["a/f", "a/g"]);
     let of = |function: u32| trace.calls.iter().filter(move |call| call.function == function);

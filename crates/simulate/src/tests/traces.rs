@@ -7,10 +7,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::{assert_close, bare};
-use crate::replay::{Calls, State};
+use crate::replay::{ReplayCalls, State};
 use crate::{
-    Arrival, Error, Function, Origin, Policy, Profile, Replayed, Setting, Strategy, Trace, replay,
-    simulate,
+    Arrival, Error, Profile, ReplayPolicy, Replayed, Setting, Strategy, Trace, TraceFunction,
+    TraceOrigin, replay, simulate,
 };
 
 pub(super) const SECOND: u64 = 1_000_000_000;
@@ -18,8 +18,8 @@ pub(super) const MIB: u64 = 1 << 20;
 pub(super) const REPLAYED: [Strategy; 4] =
     [Strategy::Tree, Strategy::Stripes, Strategy::Registry, Strategy::Pull];
 
-pub(super) fn policy() -> Policy {
-    Policy {
+pub(super) fn policy() -> ReplayPolicy {
+    ReplayPolicy {
         host_memory: 4096 * MIB,
         memory: 2048 * MIB,
         cpu_millis: 1000,
@@ -37,7 +37,7 @@ pub(super) fn policy() -> Policy {
 /// Makes a trace of calls, each at a time in milliseconds, of a function, for a duration in
 /// milliseconds.
 pub(super) fn trace(functions: u32, calls: impl IntoIterator<Item = (u64, u32, u64)>) -> Trace {
-    let function = |number| Function { name: format!("f{number}"), memory: None };
+    let function = |number| TraceFunction { name: format!("f{number}"), memory: None };
     let milliseconds = |time: u64| time * SECOND / 1000;
     let arrival = |(at, function, duration)| Arrival {
         at: milliseconds(at),
@@ -45,7 +45,7 @@ pub(super) fn trace(functions: u32, calls: impl IntoIterator<Item = (u64, u32, u
         function,
     };
     Trace {
-        origin: Origin::Azure2021,
+        origin: TraceOrigin::Azure2021,
         functions: (0..functions).map(function).collect(),
         calls: calls.into_iter().map(arrival).collect(),
         recorded: Vec::new(),
@@ -55,7 +55,7 @@ pub(super) fn trace(functions: u32, calls: impl IntoIterator<Item = (u64, u32, u
 pub(super) fn replayed(
     trace: &Trace,
     setting: &Setting,
-    policy: &Policy,
+    policy: &ReplayPolicy,
     strategy: Strategy,
 ) -> Replayed {
     let replayed = replay(trace, setting, policy, strategy, &mut go_on);
@@ -141,10 +141,10 @@ fn waiting_calls_run_in_their_order_expire_or_are_refused() {
     let found = replayed(&calls(4), &one, &policy(), Strategy::Tree);
     assert_eq!((found.ran, found.cold_starts), (4, 2));
     assert_close(found.wait.most, found.wait.p50 + 10.0);
-    let impatient = Policy { patience: Duration::from_secs(5), ..policy() };
+    let impatient = ReplayPolicy { patience: Duration::from_secs(5), ..policy() };
     let found = replayed(&calls(4), &one, &impatient, Strategy::Tree);
     assert_eq!((found.ran, found.expired, found.refused), (2, 2, 0));
-    let large = Policy { memory: 5000 * MIB, ..policy() };
+    let large = ReplayPolicy { memory: 5000 * MIB, ..policy() };
     let found = replayed(&calls(4), &one, &large, Strategy::Tree);
     assert_eq!((found.ran, found.expired, found.refused), (0, 0, 4));
     assert_eq!(found.wait, crate::Waits::default());
@@ -162,13 +162,13 @@ fn an_idle_instance_of_another_function_ends_if_its_memory_is_needed() {
 fn what_is_warm_at_the_beginning_costs_no_start() {
     let calls = trace(2, (0..8).map(|call| (0, call % 2, 1000)));
     for strategy in REPLAYED {
-        let warm = Policy { warm: 4, ..policy() };
+        let warm = ReplayPolicy { warm: 4, ..policy() };
         let found = replayed(&calls, &starting(4), &warm, strategy);
         assert_eq!((found.ran, found.cold_starts, found.provisioned), (8, 0, 0));
         assert_close(found.wait.most, 0.0);
         assert_eq!((found.registry_bytes, found.most_hosts), (0, 4));
     }
-    let warm = Policy { warm: 5, ..policy() };
+    let warm = ReplayPolicy { warm: 5, ..policy() };
     let refused = replay(&calls, &starting(4), &warm, Strategy::Tree, &mut go_on);
     assert!(matches!(refused, Err(Error::Setting(_))), "{refused:?}");
 }
@@ -212,11 +212,11 @@ fn a_replay_ends_when_it_is_told_to() {
 fn policies_that_make_no_sense_are_refused() {
     let calls = trace(1, [(0, 0, 1000), (100_000_000, 0, 1000)]);
     let wrong = [
-        Policy { patience: Duration::ZERO, ..policy() },
-        Policy { memory: 0, ..policy() },
-        Policy { every: Duration::ZERO, ..policy() },
-        Policy { every: Duration::from_millis(1), ..policy() },
-        Policy { reclaim: Duration::MAX, ..policy() },
+        ReplayPolicy { patience: Duration::ZERO, ..policy() },
+        ReplayPolicy { memory: 0, ..policy() },
+        ReplayPolicy { every: Duration::ZERO, ..policy() },
+        ReplayPolicy { every: Duration::from_millis(1), ..policy() },
+        ReplayPolicy { reclaim: Duration::MAX, ..policy() },
     ];
     for policy in wrong {
         let refused = replay(&calls, &starting(1), &policy, Strategy::Tree, &mut go_on);
@@ -234,7 +234,7 @@ fn policies_that_make_no_sense_are_refused() {
 #[test]
 fn calls_that_are_lost_repeated_or_overtaken_are_found() {
     let calls = trace(1, [(5, 0, 1), (6, 0, 1)]).calls;
-    let new = || Calls::new(&calls, 1, Vec::new());
+    let new = || ReplayCalls::new(&calls, 1, Vec::new());
     let mut found = new();
     assert!(found.is_placed(0).is_err(), "it has not arrived");
     let mut found = new();
@@ -251,10 +251,10 @@ fn calls_that_are_lost_repeated_or_overtaken_are_found() {
 #[test]
 fn a_call_comes_back_only_from_a_host_that_failed() {
     let calls = trace(1, [(5, 0, 1), (6, 0, 1)]).calls;
-    let mut found = Calls::new(&calls, 1, vec![true, false]);
+    let mut found = ReplayCalls::new(&calls, 1, vec![true, false]);
     (0..2).for_each(|call| found.is_asked(call, call.into(), 0).unwrap());
     assert!(found.fails(0).is_err(), "no host has it");
-    let mut found = Calls::new(&calls, 1, vec![true, false]);
+    let mut found = ReplayCalls::new(&calls, 1, vec![true, false]);
     (0..2).for_each(|call| found.is_asked(call, call.into(), 0).unwrap());
     found.is_placed(0).unwrap();
     found.is_placed(1).unwrap();
@@ -265,7 +265,7 @@ fn a_call_comes_back_only_from_a_host_that_failed() {
     found.is_lost(0).unwrap();
     assert_eq!(found.losses(0), 1);
     assert!(found.ends(0).is_err(), "its host is gone");
-    let mut found = Calls::new(&calls, 1, vec![true, false]);
+    let mut found = ReplayCalls::new(&calls, 1, vec![true, false]);
     found.is_asked(0, 0, 0).unwrap();
     found.is_placed(0).unwrap();
     found.is_lost(0).unwrap();
@@ -275,7 +275,7 @@ fn a_call_comes_back_only_from_a_host_that_failed() {
     assert!(found.check().is_err());
 }
 
-pub(super) fn go_on(_: crate::Progress) -> ControlFlow<()> {
+pub(super) fn go_on(_: crate::ReplayProgress) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
@@ -297,7 +297,7 @@ proptest! {
         let calls = trace(functions, calls);
         let fanout = NonZeroUsize::new(fanout).unwrap();
         let setting = Setting { per_host, fanout, seed, ..starting(hosts) };
-        let policy = Policy {
+        let policy = ReplayPolicy {
             memory: memory * 1024 * MIB,
             keep_idle: Duration::from_secs(keep_idle),
             reclaim: Duration::from_secs(reclaim),

@@ -19,9 +19,9 @@ pub use synthetic::Profile;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
     /// The origin of the trace.
-    pub origin: Origin,
+    pub origin: TraceOrigin,
     /// The functions, by the numbers in calls.
-    pub functions: Vec<Function>,
+    pub functions: Vec<TraceFunction>,
     /// The calls in the order of their arrival.
     pub calls: Vec<Arrival>,
     /// The latencies of starts that were recorded with the trace, in nanoseconds.
@@ -31,7 +31,7 @@ pub struct Trace {
 /// The origin of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Origin {
+pub enum TraceOrigin {
     /// The cold starts of FaaSNet's artifact. They come without the durations of calls.
     FaasNet,
     /// Azure Functions, 2019: the number of calls in each minute, without their durations and their
@@ -47,7 +47,7 @@ pub enum Origin {
 
 /// A function of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Function {
+pub struct TraceFunction {
     /// The name of the function in the trace.
     pub name: String,
     /// The memory of an instance in bytes. `None` if the trace does not say it.
@@ -67,7 +67,7 @@ pub struct Arrival {
 
 /// A row of a trace, before the rows are in order. Times are nanoseconds of the trace's own clock.
 #[derive(Clone, Copy, Debug)]
-struct Row {
+struct TraceRow {
     at: i64,
     duration: u64,
     function: u32,
@@ -77,14 +77,14 @@ impl Trace {
     /// Puts the rows of a trace in the order of their arrivals. Rows with equal arrivals stay in
     /// the order in which they came.
     fn in_order(
-        origin: Origin,
-        functions: Vec<Function>,
-        mut rows: Vec<Row>,
+        origin: TraceOrigin,
+        functions: Vec<TraceFunction>,
+        mut rows: Vec<TraceRow>,
         recorded: Vec<u64>,
     ) -> Result<Self, Error> {
         rows.sort_by_key(|row| row.at);
         let first = rows.first().map_or(0, |row| row.at);
-        let arrival = |row: &Row| Arrival {
+        let arrival = |row: &TraceRow| Arrival {
             at: row.at.abs_diff(first),
             duration: row.duration,
             function: row.function,
@@ -103,7 +103,7 @@ impl Trace {
     }
 }
 
-impl Origin {
+impl TraceOrigin {
     /// Whether traces of this origin say how long calls take.
     pub fn has_durations(self) -> bool {
         !matches!(self, Self::FaasNet | Self::Azure2019)

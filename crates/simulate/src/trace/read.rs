@@ -9,7 +9,7 @@ use std::io::{BufRead, Read};
 use std::time::Duration;
 
 use super::fields::{count, memory, name, seconds, split};
-use super::{Function, Origin, Row, Trace};
+use super::{Trace, TraceFunction, TraceOrigin, TraceRow};
 use crate::error::Error;
 
 const FAASNET: [&str; 5] = ["__time__", "functionName", "latency", "runtime", "memoryMB"];
@@ -31,8 +31,8 @@ const MAX_CALLS: usize = 100_000_000;
 const LONGEST_LINE: u64 = 1 << 20;
 
 /// The state of reading a trace.
-struct Reader {
-    origin: Origin,
+struct TraceReader {
+    origin: TraceOrigin,
     /// The positions of the format's columns in a line.
     places: Vec<usize>,
     /// The columns of the minutes of a day: position and minute.
@@ -42,8 +42,8 @@ struct Reader {
     /// The duration in nanoseconds of calls for which the trace has none.
     duration: u64,
     numbers: HashMap<(String, Option<u64>), u32>,
-    functions: Vec<Function>,
-    rows: Vec<Row>,
+    functions: Vec<TraceFunction>,
+    rows: Vec<TraceRow>,
     recorded: Vec<u64>,
 }
 
@@ -60,7 +60,7 @@ impl Trace {
     pub fn read(file: &str, mut input: impl BufRead, duration: Duration) -> Result<Self, Error> {
         let wrong = |line: usize, what: String| Error::Trace { file: file.to_owned(), line, what };
         let mut bytes = Vec::new();
-        let mut reader: Option<Reader> = None;
+        let mut reader: Option<TraceReader> = None;
         for number in 1.. {
             bytes.clear();
             let read = input.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut bytes);
@@ -76,7 +76,7 @@ impl Trace {
             }
             let done = match &mut reader {
                 Some(reader) => reader.row(line),
-                None => Reader::new(line, duration).map(|made| reader = Some(made)),
+                None => TraceReader::new(line, duration).map(|made| reader = Some(made)),
             };
             done.map_err(|what| wrong(number, what))?;
         }
@@ -110,7 +110,7 @@ fn known() -> String {
     format!("the columns {faasnet} or {azure} or {minutes}, 1, 2, ...")
 }
 
-impl Reader {
+impl TraceReader {
     fn new(header: &str, duration: Duration) -> Result<Self, String> {
         let found = split(header)?;
         let places = |columns: &[&str]| -> Option<Vec<usize>> {
@@ -121,9 +121,9 @@ impl Reader {
             (0..).zip(&found).filter_map(|(column, name)| Some((column, minute(name)?))).collect();
         let by_minute = places(&AZURE_2019).filter(|_| !minutes.is_empty());
         let (origin, places) = match (places(&FAASNET), places(&AZURE), by_minute) {
-            (Some(places), None, None) => (Origin::FaasNet, places),
-            (None, Some(places), None) => (Origin::Azure2021, places),
-            (None, None, Some(places)) => (Origin::Azure2019, places),
+            (Some(places), None, None) => (TraceOrigin::FaasNet, places),
+            (None, Some(places), None) => (TraceOrigin::Azure2021, places),
+            (None, None, Some(places)) => (TraceOrigin::Azure2019, places),
             _ => return Err(format!("the header is `{header}`, expected {}", known())),
         };
         let duration = duration.as_nanos().try_into().unwrap_or(u64::MAX);
@@ -141,13 +141,13 @@ impl Reader {
             return Err(format!("it has {} fields, expected {}", fields.len(), self.columns));
         }
         match self.origin {
-            Origin::FaasNet => self.faasnet(&fields).and_then(|row| self.add([row])),
-            Origin::Azure2019 => self.minutes(&fields),
+            TraceOrigin::FaasNet => self.faasnet(&fields).and_then(|row| self.add([row])),
+            TraceOrigin::Azure2019 => self.minutes(&fields),
             _ => self.azure(&fields).and_then(|row| self.add([row])),
         }
     }
 
-    fn add(&mut self, rows: impl IntoIterator<Item = Row>) -> Result<(), String> {
+    fn add(&mut self, rows: impl IntoIterator<Item = TraceRow>) -> Result<(), String> {
         for row in rows {
             if self.rows.len() == MAX_CALLS {
                 return Err(too_many());
@@ -172,13 +172,13 @@ impl Reader {
             let begin = (minute - 1) as f64;
             let at = |call: u64| begin + (call as f64 + offset) / calls as f64;
             let duration = self.duration;
-            let row = |call| Row { at: (at(call) * MINUTE) as i64, duration, function };
+            let row = |call| TraceRow { at: (at(call) * MINUTE) as i64, duration, function };
             self.add((0..calls).map(row))?;
         }
         Ok(())
     }
 
-    fn faasnet(&mut self, fields: &[Cow<'_, str>]) -> Result<Row, String> {
+    fn faasnet(&mut self, fields: &[Cow<'_, str>]) -> Result<TraceRow, String> {
         let text = |column: usize| (FAASNET[column], &*fields[self.places[column]]);
         let of = |(column, text)| seconds(column, text);
         let at = of(text(0))?;
@@ -188,10 +188,10 @@ impl Reader {
         self.recorded.push(latency);
         // Its limits are a part of a function.
         let function = self.function((function, Some(bytes)));
-        Ok(Row { at: at as i64, duration: self.duration, function })
+        Ok(TraceRow { at: at as i64, duration: self.duration, function })
     }
 
-    fn azure(&mut self, fields: &[Cow<'_, str>]) -> Result<Row, String> {
+    fn azure(&mut self, fields: &[Cow<'_, str>]) -> Result<TraceRow, String> {
         let text = |column: usize| (AZURE[column], &*fields[self.places[column]]);
         let of = |(column, text)| seconds(column, text);
         let end = of(text(2))?;
@@ -201,7 +201,7 @@ impl Reader {
         let function = format!("{app}/{}", name(text(1).0, text(1).1)?);
         let function = self.function((function, None));
         // What ran when the trace began had arrived before: that is a negative time.
-        Ok(Row { at: end as i64 - duration as i64, duration, function })
+        Ok(TraceRow { at: end as i64 - duration as i64, duration, function })
     }
 
     fn function(&mut self, key: (String, Option<u64>)) -> u32 {
@@ -209,7 +209,7 @@ impl Reader {
             return *number;
         }
         let number = self.functions.len() as u32;
-        self.functions.push(Function { name: key.0.clone(), memory: key.1 });
+        self.functions.push(TraceFunction { name: key.0.clone(), memory: key.1 });
         self.numbers.insert(key, number);
         number
     }

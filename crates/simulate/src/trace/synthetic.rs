@@ -6,7 +6,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use serde::Serialize;
 
-use super::{Function, Origin, Row, Trace};
+use super::{Trace, TraceFunction, TraceOrigin, TraceRow};
 use crate::error::Error;
 
 /// The greatest deviation of a call's duration from the mean, as a part of the mean. The paper says
@@ -26,19 +26,19 @@ pub enum Profile {
 
 /// A piece of a rate over time, in calls a second. From the minute `minute` until the next piece
 /// begins, the rate goes from the first number to the second.
-struct Piece {
+struct RatePiece {
     minute: f64,
     from: f64,
     to: f64,
 }
 
-const fn piece(minute: f64, from: f64, to: f64) -> Piece {
-    Piece { minute, from, to }
+const fn piece(minute: f64, from: f64, to: f64) -> RatePiece {
+    RatePiece { minute, from, to }
 }
 
 /// The rates of FaaSNet 4.2 and Figure 11. The paper does not say when the second burst ends: here,
 /// at minute 52.
-const IOT: [Piece; 8] = [
+const IOT: [RatePiece; 8] = [
     piece(0.0, 10.0, 10.0),
     // The level of each minute is between 300 and 400.
     piece(9.0, LEVEL, LEVEL),
@@ -57,7 +57,7 @@ const LEVELS: std::ops::Range<f64> = 300.0..400.0;
 
 /// The rates of FaaSNet 4.2 and Figure 12. The paper does not say how long the bursts are: here,
 /// two minutes.
-const GAMING: [Piece; 5] = [
+const GAMING: [RatePiece; 5] = [
     piece(0.0, 1.0, 1.0),
     piece(11.0, 100.0, 100.0),
     piece(13.0, 1.0, 1.0),
@@ -67,10 +67,10 @@ const GAMING: [Piece; 5] = [
 const GAMING_MINUTES: f64 = 30.0;
 
 impl Profile {
-    fn shape(self) -> (&'static [Piece], f64, Origin) {
+    fn shape(self) -> (&'static [RatePiece], f64, TraceOrigin) {
         match self {
-            Self::Iot => (&IOT, IOT_MINUTES, Origin::SyntheticIot),
-            Self::Gaming => (&GAMING, GAMING_MINUTES, Origin::SyntheticGaming),
+            Self::Iot => (&IOT, IOT_MINUTES, TraceOrigin::SyntheticIot),
+            Self::Gaming => (&GAMING, GAMING_MINUTES, TraceOrigin::SyntheticGaming),
         }
     }
 }
@@ -115,14 +115,15 @@ impl Trace {
             let stretch = 1.0 + SPREAD * (2.0 * random.f64() - 1.0);
             let taken = (duration.as_nanos() as f64 * stretch) as u64;
             let function = function.min(functions - 1);
-            rows.push(Row { at: (second * 1e9) as i64, duration: taken, function });
+            rows.push(TraceRow { at: (second * 1e9) as i64, duration: taken, function });
         }
-        let named = |number| Function { name: format!("function-{}", number + 1), memory: None };
+        let named =
+            |number| TraceFunction { name: format!("function-{}", number + 1), memory: None };
         Self::in_order(origin, (0..functions).map(named).collect(), rows, Vec::new())
     }
 }
 
-fn rate(pieces: &[Piece], minutes: f64, levels: &[f64], minute: f64) -> f64 {
+fn rate(pieces: &[RatePiece], minutes: f64, levels: &[f64], minute: f64) -> f64 {
     let next = pieces.partition_point(|piece| piece.minute <= minute);
     let Some(piece) = next.checked_sub(1).and_then(|at| pieces.get(at)) else { return 0.0 };
     if piece.from == LEVEL {

@@ -4,7 +4,9 @@ mod opened;
 mod traces;
 
 use serde::Serialize;
-use snowmelt_simulate::{ASSUMPTIONS, Outcome as Simulated, Repair, Setting, Strategy, simulate};
+use snowmelt_simulate::{
+    ASSUMPTIONS, Repair, Setting, SimulationOutcome as Simulated, Strategy, simulate,
+};
 use snowmelt_types::{Code, ErrorReport, Report};
 
 use crate::args::{KillSpec, RepairWay, SimulateArgs, Way};

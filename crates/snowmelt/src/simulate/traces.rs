@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 use snowmelt_simulate::{
-    Error, Kill, Origin, Policy, Profile, Progress as Passed, Replayed, Setting, Strategy,
-    TRACE_ASSUMPTIONS, Trace, Window, replay,
+    Error, Kill, Profile, ReplayPolicy, ReplayProgress as Passed, Replayed, Setting, Strategy,
+    TRACE_ASSUMPTIONS, Trace, TraceOrigin, Window, replay,
 };
 use snowmelt_types::{Code, ErrorReport, Report};
 use tokio_util::sync::CancellationToken;
@@ -84,7 +84,7 @@ struct Answer<'a> {
 struct Task {
     calls: Calls,
     setting: Setting,
-    policy: Policy,
+    policy: ReplayPolicy,
     strategies: Vec<Strategy>,
 }
 
@@ -119,7 +119,7 @@ fn task(args: &SimulateArgs) -> Result<Task, ErrorReport> {
         (None, _) => Calls::Synthetic(Profile::Iot, args.functions, calls.duration),
     };
     let chosen: Vec<_> = args.strategy.iter().map(|&way| strategy(way)).collect();
-    let policy = Policy {
+    let policy = ReplayPolicy {
         host_memory: calls.host_memory.bytes(),
         memory: calls.memory.bytes(),
         cpu_millis: calls.cpu.0,
@@ -316,7 +316,7 @@ fn time_row(strategy: Strategy, window: &Window, every: Duration) -> Vec<String>
 fn source(args: &TraceArgs, trace: &Trace) -> String {
     match (&args.replayed.trace, trace.origin) {
         (Some(file), _) => opened::name(file),
-        (None, Origin::SyntheticGaming) => {
+        (None, TraceOrigin::SyntheticGaming) => {
             "a synthetic trace after FaaSNet's gaming application".to_owned()
         }
         (None, _) => "a synthetic trace after FaaSNet's IoT application".to_owned(),

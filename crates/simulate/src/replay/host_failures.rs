@@ -15,22 +15,22 @@ use std::time::Duration;
 use super::Kill;
 use super::calls::State;
 use super::failures::Silent;
-use super::run::{Done, Event, Run, nanoseconds};
+use super::run::{ReplayEvent, ReplayResult, ReplayRun, nanoseconds};
 
 /// The time until an asynchronous call is tried again for the first time. It doubles with each try,
 /// up to `LAST_PAUSE`, as in control.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LAST_PAUSE: Duration = Duration::from_secs(30);
 
-impl Run<'_> {
+impl ReplayRun<'_> {
     pub(super) fn plan_failures(&mut self) {
         for (number, kill) in (0..).zip(&self.policy.kills) {
-            self.events.push(Reverse((nanoseconds(kill.at), Event::Fail(number))));
+            self.events.push(Reverse((nanoseconds(kill.at), ReplayEvent::Fail(number))));
         }
     }
 
     /// Makes random hosts fail.
-    pub(super) fn fail(&mut self, kill: u32) -> Done {
+    pub(super) fn fail(&mut self, kill: u32) -> ReplayResult {
         let Kill { hosts, .. } = self.policy.kills[kill as usize];
         let mut members = HashSet::new();
         for _ in 0..hosts {
@@ -56,15 +56,15 @@ impl Run<'_> {
         self.failures.unnoticed.insert(host, silent);
         self.failures.losses.hosts += 1;
         let noticed = self.now + nanoseconds(self.setting.detect);
-        self.events.push(Reverse((noticed, Event::Noticed(host))));
+        self.events.push(Reverse((noticed, ReplayEvent::Noticed(host))));
         if let Some(absent) = self.policy.absent {
-            self.events.push(Reverse((self.now + nanoseconds(absent), Event::Joins)));
+            self.events.push(Reverse((self.now + nanoseconds(absent), ReplayEvent::Joins)));
         }
         lost
     }
 
     /// Places a call on a host that has failed.
-    pub(super) fn place_in_vain(&mut self, call: u32, host: u32) -> Done {
+    pub(super) fn place_in_vain(&mut self, call: u32, host: u32) -> ReplayResult {
         let function = self.calls.arrival(call).function;
         let silent = self.silent(host)?;
         if !silent.functions.contains(&function) {
@@ -84,7 +84,7 @@ impl Run<'_> {
     }
 
     /// Handles that control notices the failure of a host.
-    pub(super) fn noticed(&mut self, host: u32) -> Done {
+    pub(super) fn noticed(&mut self, host: u32) -> ReplayResult {
         let silent = self.failures.unnoticed.remove(&host);
         let silent = silent.ok_or_else(|| format!("host {host} was noticed before it failed"))?;
         self.scheduler.remove(&self.names[host as usize], self.clock());
@@ -111,21 +111,21 @@ impl Run<'_> {
             self.calls.is_back(call)?;
             self.scheduler.refused(self.calls.ticket(call), self.clock());
             let deadline = self.calls.deadline(call)?.max(self.now);
-            self.events.push(Reverse((deadline, Event::Wake)));
+            self.events.push(Reverse((deadline, ReplayEvent::Wake)));
         }
         self.decide()
     }
 
     /// Plans the next request for an asynchronous call, after a pause that is longer each time.
-    pub(super) fn pause(&mut self, call: u32, was: State) -> Done {
+    pub(super) fn pause(&mut self, call: u32, was: State) -> ReplayResult {
         let before = self.calls.pauses(call, was)?;
         let pause = FIRST_PAUSE.saturating_mul(1 << before.min(16)).min(LAST_PAUSE);
-        self.events.push(Reverse((self.now + nanoseconds(pause), Event::Again(call))));
+        self.events.push(Reverse((self.now + nanoseconds(pause), ReplayEvent::Again(call))));
         Ok(())
     }
 
     /// Adds a host in place of a failed one, with a name of its own.
-    pub(super) fn joins(&mut self) -> Done {
+    pub(super) fn joins(&mut self) -> ReplayResult {
         let host = self.names.len() as u32;
         self.hosts.add();
         self.images.add_host();
@@ -139,9 +139,9 @@ impl Run<'_> {
     ///
     /// # Errors
     /// Fails as [`Self::noticed`].
-    pub(super) fn notice_all(&mut self) -> Done {
+    pub(super) fn notice_all(&mut self) -> ReplayResult {
         while let Some(Reverse((time, event))) = self.events.pop() {
-            if let Event::Noticed(host) = event {
+            if let ReplayEvent::Noticed(host) = event {
                 self.images.engine.run(Some(time), &mut self.images.local)?;
                 self.now = time;
                 self.noticed(host)?;
@@ -151,7 +151,7 @@ impl Run<'_> {
     }
 
     /// Checks that no host has calls left, and that no failed host is known as alive.
-    pub(super) fn check_hosts(&self) -> Done {
+    pub(super) fn check_hosts(&self) -> ReplayResult {
         let alive: HashSet<&u32> = self.failures.alive.iter().collect();
         for (host, name) in (0..).zip(&self.names) {
             let known = self.scheduler.memory(name).map(|(taken, _)| taken);

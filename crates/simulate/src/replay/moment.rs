@@ -8,7 +8,7 @@ use snowmelt_schedule::{Decision, Reclaimed};
 
 use super::calls::State;
 use super::hosts::Server;
-use super::run::{Done, Event, Run, nanoseconds, number};
+use super::run::{ReplayEvent, ReplayResult, ReplayRun, nanoseconds, number};
 use crate::strategy::Strategy;
 
 /// The time in nanoseconds after which control tells the scheduler the places of hosts in trees.
@@ -18,30 +18,30 @@ const BEAT: u64 = 1_000_000_000;
 /// hosts.
 const SWEEP: u64 = 60_000_000_000;
 
-impl Run<'_> {
-    pub(super) fn arrives(&mut self, call: u32) -> Done {
+impl ReplayRun<'_> {
+    pub(super) fn arrives(&mut self, call: u32) -> ReplayResult {
         self.figures.arrives(self.now);
         if !std::mem::replace(&mut self.has_sweep_due, true) {
-            self.events.push(Reverse((self.now + SWEEP, Event::Sweep)));
+            self.events.push(Reverse((self.now + SWEEP, ReplayEvent::Sweep)));
         }
         self.ask(call)
     }
 
     /// Asks the scheduler for a host.
-    pub(super) fn ask(&mut self, call: u32) -> Done {
+    pub(super) fn ask(&mut self, call: u32) -> ReplayResult {
         let deadline = self.now + nanoseconds(self.policy.patience);
         let needs = Arc::clone(&self.needs[self.calls.arrival(call).function as usize]);
         let ticket = self.scheduler.ask(needs, self.clock(), Duration::from_nanos(deadline));
         self.calls.is_asked(call, ticket, deadline)?;
         self.decide()?;
         if self.calls.state(call) == State::Waits {
-            self.events.push(Reverse((deadline, Event::Wake)));
+            self.events.push(Reverse((deadline, ReplayEvent::Wake)));
         }
         Ok(())
     }
 
     /// Carries out all decisions that the scheduler can make now.
-    pub(super) fn decide(&mut self) -> Done {
+    pub(super) fn decide(&mut self) -> ReplayResult {
         while let Some(decision) = self.scheduler.next(self.clock()) {
             match decision {
                 Decision::Run(ticket, host) => {
@@ -75,7 +75,7 @@ impl Run<'_> {
     }
 
     /// Puts a call on a host, where it gets an idle instance or a new one.
-    fn place(&mut self, call: u32, host: u32) -> Done {
+    fn place(&mut self, call: u32, host: u32) -> ReplayResult {
         let function = self.calls.arrival(call).function;
         let member = match self.hosts.find(function, host) {
             Some(member) => member,
@@ -101,7 +101,7 @@ impl Run<'_> {
             Server::Runs => {
                 on.forked = on.forked.max(self.now) + fork;
                 let losses = self.calls.losses(call);
-                self.events.push(Reverse((on.forked, Event::Start(call, losses))));
+                self.events.push(Reverse((on.forked, ReplayEvent::Start(call, losses))));
             }
             Server::Waits | Server::Starts => on.waiting.push(call),
             Server::None => {
@@ -160,11 +160,11 @@ impl Run<'_> {
             (false, false) => slot.read + late,
         };
         let ready = read.max(self.now) + nanoseconds(setting.tail);
-        self.events.push(Reverse((ready, Event::Ready(member))));
+        self.events.push(Reverse((ready, ReplayEvent::Ready(member))));
     }
 
     /// Handles the first start of a member: further instances are forked from it.
-    pub(super) fn ready(&mut self, member: u32) -> Done {
+    pub(super) fn ready(&mut self, member: u32) -> ReplayResult {
         if self.hosts.member(member).is_lost {
             return Ok(());
         }
@@ -185,7 +185,7 @@ impl Run<'_> {
                 0 => self.start(call)?,
                 _ => {
                     let losses = self.calls.losses(call);
-                    self.events.push(Reverse((forked, Event::Start(call, losses))));
+                    self.events.push(Reverse((forked, ReplayEvent::Start(call, losses))));
                 }
             }
         }
@@ -193,17 +193,17 @@ impl Run<'_> {
         Ok(())
     }
 
-    pub(super) fn start(&mut self, call: u32) -> Done {
+    pub(super) fn start(&mut self, call: u32) -> ReplayResult {
         let arrival = self.calls.arrival(call);
         if let Some(wait) = self.calls.starts(call, self.now)? {
             self.figures.starts(arrival.at, wait);
         }
-        let end = Event::End(call, self.calls.losses(call));
+        let end = ReplayEvent::End(call, self.calls.losses(call));
         self.events.push(Reverse((self.now + arrival.duration, end)));
         Ok(())
     }
 
-    pub(super) fn end(&mut self, call: u32) -> Done {
+    pub(super) fn end(&mut self, call: u32) -> ReplayResult {
         self.calls.ends(call)?;
         self.figures.ran += 1;
         self.failures.answers(self.calls.arrival(call).at, self.now);
@@ -221,13 +221,13 @@ impl Run<'_> {
         }
         let due = (self.now + nanoseconds(self.policy.reclaim)).div_ceil(BEAT) * BEAT;
         if self.reclaims_at.replace(due) != Some(due) {
-            self.events.push(Reverse((due, Event::Reclaim)));
+            self.events.push(Reverse((due, ReplayEvent::Reclaim)));
         }
     }
 
     /// Takes back the functions and images that the scheduler names. A host leaves the trees of an
     /// image together with the only function of the image.
-    pub(super) fn reclaim(&mut self) -> Done {
+    pub(super) fn reclaim(&mut self) -> ReplayResult {
         let mut reclaimed = self.scheduler.reclaim(self.clock());
         // The scheduler says it in any order.
         reclaimed.sort_unstable();
@@ -257,7 +257,7 @@ impl Run<'_> {
     pub(super) fn tell_roles_soon(&mut self) {
         if self.images.has_trees() && !std::mem::replace(&mut self.has_roles_due, true) {
             let due = (self.now / BEAT + 1) * BEAT;
-            self.events.push(Reverse((due, Event::Roles)));
+            self.events.push(Reverse((due, ReplayEvent::Roles)));
         }
     }
 
@@ -278,7 +278,7 @@ impl Run<'_> {
         }
     }
 
-    pub(super) fn sweep(&mut self) -> Done {
+    pub(super) fn sweep(&mut self) -> ReplayResult {
         self.has_sweep_due = false;
         self.scheduler.sweep(self.clock());
         for (number, name) in (0..).zip(&self.names) {
