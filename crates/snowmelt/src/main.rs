@@ -48,7 +48,7 @@ use crate::functions::{burst, run, udfs};
 use crate::maintenance::{backup, disk_use, doctor, pruning, top};
 use crate::query::sql;
 use crate::server::{processes, spans};
-use crate::terminal::{Outcome, Printer, printer};
+use crate::terminal::{CommandOutcome, Printer, printer};
 
 fn main() -> ExitCode {
     let typed: Vec<_> = std::env::args_os().collect();
@@ -70,7 +70,7 @@ fn main() -> ExitCode {
     exit_code(command(&cli, &config, printer), printer)
 }
 
-fn command(cli: &Cli, config: &Config, printer: Printer) -> Outcome {
+fn command(cli: &Cli, config: &Config, printer: Printer) -> CommandOutcome {
     match &cli.command {
         // `up` without a terminal starts another process, which logs and exports.
         Command::Up(args) if args.foreground => processes::log("info", spans::settings(config)?),
@@ -110,7 +110,7 @@ fn command(cli: &Cli, config: &Config, printer: Printer) -> Outcome {
     }
 }
 
-fn exit_code(outcome: Outcome, printer: Printer) -> ExitCode {
+fn exit_code(outcome: CommandOutcome, printer: Printer) -> ExitCode {
     match outcome {
         Ok(exit) => ExitCode::from(exit),
         Err(failure) => {

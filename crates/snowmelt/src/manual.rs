@@ -8,13 +8,13 @@ use clap_complete::Shell;
 use snowmelt_types::{Code, ErrorReport};
 
 use crate::args::Cli;
-use crate::terminal::{Outcome, printer, text};
+use crate::terminal::{CommandOutcome, printer, text};
 
 /// Prints the completions of a shell.
 ///
 /// # Errors
 /// `SM-0114` if stdout cannot be written to.
-pub fn completions(shell: Shell) -> Outcome {
+pub fn completions(shell: Shell) -> CommandOutcome {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "snowmelt", &mut script);
     printer::print(&String::from_utf8_lossy(&script))?;
@@ -25,7 +25,7 @@ pub fn completions(shell: Shell) -> Outcome {
 ///
 /// # Errors
 /// `SM-0110` if the folder cannot be written to.
-pub fn man(folder: &Path) -> Outcome {
+pub fn man(folder: &Path) -> CommandOutcome {
     let mut whole = Cli::command();
     // Adds the global options to every page.
     whole.build();

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::args::PlatformArgs;
 use crate::config::{Config, cluster, remote};
-use crate::terminal::{Failure, Printer, Progress, Signals, text};
+use crate::terminal::{CommandFailure, Printer, ProgressDisplay, Signals, text};
 
 /// The file name of the program that runs queries.
 const QUERY_PROGRAM: &str = "snowmelt-query";
@@ -29,20 +29,20 @@ const NOTICE_AFTER: Duration = Duration::from_secs(2);
 const END_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The platform of a command.
-pub struct Platform {
-    place: Place,
+pub struct CommandPlatform {
+    place: PlatformPlace,
     /// The tenant that requests act for.
     tenant: Option<Tenant>,
 }
 
-enum Place {
+enum PlatformPlace {
     /// A running server, at this socket.
     Server(PathBuf),
     /// A platform that this process starts and stops.
     Embedded(Box<Launch>),
 }
 
-impl Platform {
+impl CommandPlatform {
     /// Finds the platform that the user chose, or the running server, or starts a platform.
     ///
     /// # Errors
@@ -53,23 +53,23 @@ impl Platform {
             return Ok(Self::server(args.server.as_deref(), config));
         }
         let settings = embedded_settings(config)?;
-        Ok(Self::new(Place::Embedded(Box::new(Launch::prepare(settings)?)), config))
+        Ok(Self::new(PlatformPlace::Embedded(Box::new(Launch::prepare(settings)?)), config))
     }
 
     /// A server, which must be running.
     pub fn server(server: Option<&Path>, config: &Config) -> Self {
         let socket = server.unwrap_or(&config.socket.value).to_owned();
-        Self::new(Place::Server(socket), config)
+        Self::new(PlatformPlace::Server(socket), config)
     }
 
-    fn new(place: Place, config: &Config) -> Self {
+    fn new(place: PlatformPlace, config: &Config) -> Self {
         let tenant = config.tenant.as_ref().map(|tenant| tenant.value.clone());
         Self { place, tenant }
     }
 
     /// True if the platform ends with this command.
     pub fn is_embedded(&self) -> bool {
-        matches!(self.place, Place::Embedded(_))
+        matches!(self.place, PlatformPlace::Embedded(_))
     }
 }
 
@@ -177,17 +177,17 @@ fn absent(kind: ErrorKind) -> bool {
 /// Finds or starts a platform and runs `work` with its client. A terminal shows a progress line.
 ///
 /// # Errors
-/// Fails as [`Platform::find`] and [`with`].
+/// Fails as [`CommandPlatform::find`] and [`with`].
 pub fn with_platform<T>(
     platform: &PlatformArgs,
     config: &Config,
     printer: Printer,
     label: &str,
     work: impl AsyncFnOnce(&ApiClient) -> Result<T, ErrorReport>,
-) -> Result<T, Failure> {
-    let platform = Platform::find(platform, config)?;
+) -> Result<T, CommandFailure> {
+    let platform = CommandPlatform::find(platform, config)?;
     with(platform, printer, async |client, _| {
-        let _progress = Progress::on_terminal(config.progress.value, printer, label);
+        let _progress = ProgressDisplay::on_terminal(config.progress.value, printer, label);
         work(client).await
     })
 }
@@ -197,20 +197,20 @@ pub fn with_platform<T>(
 /// # Errors
 /// The errors of `work`; `SM-0113` with exit code 130 or 143 if a signal arrives first.
 pub fn with<T>(
-    platform: Platform,
+    platform: CommandPlatform,
     printer: Printer,
     work: impl AsyncFnOnce(&ApiClient, &Signals) -> Result<T, ErrorReport>,
-) -> Result<T, Failure> {
+) -> Result<T, CommandFailure> {
     let runtime = runtime(&platform)?;
     let done = runtime.block_on(async {
         let signals = Signals::listen(printer)?;
-        let Platform { place, tenant } = platform;
+        let CommandPlatform { place, tenant } = platform;
         match place {
-            Place::Server(socket) => {
+            PlatformPlace::Server(socket) => {
                 let client = ApiClient::new(socket).for_tenant(tenant.as_ref());
                 until_signal(&signals, work(&client, &signals)).await
             }
-            Place::Embedded(launch) => {
+            PlatformPlace::Embedded(launch) => {
                 let embedded = Embedded::start(*launch);
                 let client = ApiClient::new(&embedded.socket).for_tenant(tenant.as_ref());
                 embedded.run(printer, &signals, work(&client, &signals)).await
@@ -231,9 +231,11 @@ pub fn with_images<T>(
     config: &Config,
     printer: Printer,
     work: impl AsyncFnOnce(&ApiClient) -> Result<T, ErrorReport>,
-) -> Result<T, Failure> {
+) -> Result<T, CommandFailure> {
     if answers(&config.socket.value)? {
-        return with(Platform::server(None, config), printer, async |client, _| work(client).await);
+        return with(CommandPlatform::server(None, config), printer, async |client, _| {
+            work(client).await
+        });
     }
     let runtime = server_runtime()?;
     let done = runtime.block_on(async {
@@ -252,11 +254,11 @@ pub fn with_images<T>(
 async fn until_signal<T>(
     signals: &Signals,
     work: impl Future<Output = Result<T, ErrorReport>>,
-) -> Result<T, Failure> {
+) -> Result<T, CommandFailure> {
     tokio::select! {
         biased;
         () = signals.token().cancelled() => Err(signals.failure()),
-        done = work => done.map_err(Failure::from),
+        done = work => done.map_err(CommandFailure::from),
     }
 }
 
@@ -279,7 +281,7 @@ impl Embedded {
         printer: Printer,
         signals: &Signals,
         work: impl Future<Output = Result<T, ErrorReport>>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, CommandFailure> {
         let done = tokio::select! {
             biased;
             // The platform's own error is more precise than the client's failed connection.
@@ -320,7 +322,7 @@ fn stopped() -> ErrorReport {
 }
 
 // A client has one connection: more threads would only cost their start.
-fn runtime(platform: &Platform) -> Result<Runtime, ErrorReport> {
+fn runtime(platform: &CommandPlatform) -> Result<Runtime, ErrorReport> {
     match platform.is_embedded() {
         true => server_runtime(),
         false => plain_runtime(),

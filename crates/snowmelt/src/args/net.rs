@@ -86,7 +86,7 @@ pub struct NetTraceArgs {
     pub from: u32,
     /// Rank or address of the receiver, and optionally a port
     #[arg(value_name = "TO[:PORT]")]
-    pub to: Target,
+    pub to: TraceTarget,
     /// Use the IPv6 addresses of the ranks
     #[arg(short = '6', long)]
     pub ipv6: bool,
@@ -100,14 +100,14 @@ pub struct NetTraceArgs {
 
 /// `7`, `7:5000`, `10.192.0.8`, `10.192.0.8:5000`, `fd73::8` or `[fd73::8]:5000`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct TraceTarget {
     /// The receiver.
     pub to: TraceTo,
     /// The port.
     pub port: Option<u16>,
 }
 
-impl FromStr for Target {
+impl FromStr for TraceTarget {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_target_is_a_rank_or_an_address_with_or_without_a_port() {
-        let target = |text: &str| text.parse::<Target>().map(|found| (found.to, found.port));
+        let target = |text: &str| text.parse::<TraceTarget>().map(|found| (found.to, found.port));
         let v4 = "10.192.0.8".parse().unwrap();
         let v6 = "fd73::8".parse().unwrap();
         assert_eq!(target("7"), Ok((TraceTo::Rank(7), None)));

@@ -6,20 +6,20 @@ use snowmelt_types::ByteSize;
 use crate::args::{HostArgs, HostsArgs, HostsCommand};
 use crate::config::Config;
 use crate::output::list;
-use crate::platform::{self, Platform};
-use crate::terminal::{Outcome, Printer, text};
+use crate::platform::{self, CommandPlatform};
+use crate::terminal::{CommandOutcome, Printer, text};
 
 /// Shows the hosts of the running platform, or drains one of them.
 ///
 /// # Errors
 /// `SM-0503` if no platform is running, `SM-0713` if there is no such host.
-pub fn run(args: &HostsArgs, config: &Config, printer: Printer) -> Outcome {
+pub fn run(args: &HostsArgs, config: &Config, printer: Printer) -> CommandOutcome {
     match &args.command {
         Some(HostsCommand::Drain(host)) => return drain(host, true, config, printer),
         Some(HostsCommand::Undrain(host)) => return drain(host, false, config, printer),
         None => {}
     }
-    let platform = Platform::server(args.server.as_deref(), config);
+    let platform = CommandPlatform::server(args.server.as_deref(), config);
     let hosts = platform::with(platform, printer, async |client, _| client.hosts().await)?;
     let headings =
         ["name", "address", "state", ">cores", ">memory free", ">functions", ">last seen"];
@@ -28,8 +28,8 @@ pub fn run(args: &HostsArgs, config: &Config, printer: Printer) -> Outcome {
     Ok(0)
 }
 
-fn drain(host: &HostArgs, drained: bool, config: &Config, printer: Printer) -> Outcome {
-    let platform = Platform::server(host.server.as_deref(), config);
+fn drain(host: &HostArgs, drained: bool, config: &Config, printer: Printer) -> CommandOutcome {
+    let platform = CommandPlatform::server(host.server.as_deref(), config);
     platform::with(platform, printer, async |client, _| client.drain(&host.name, drained).await)?;
     let new = if drained { "no new work" } else { "new work again" };
     printer.note(&format!("{} gets {new}", host.name));

@@ -17,8 +17,8 @@ use crate::args::{
 use crate::config::Config;
 use crate::env;
 use crate::output::list;
-use crate::platform::{self, Platform};
-use crate::terminal::{Failure, Outcome, Printer, printer, text};
+use crate::platform::{self, CommandPlatform};
+use crate::terminal::{CommandFailure, CommandOutcome, Printer, printer, text};
 
 /// Time limit for all hosts to join control: many hosts keep the machine busy.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(180);
@@ -28,7 +28,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 ///
 /// # Errors
 /// `SM-0801` for a failed step, `SM-0802` for a name that does not exist or is taken.
-pub fn run(command: &LabCommand, config: &Config, printer: Printer) -> Outcome {
+pub fn run(command: &LabCommand, config: &Config, printer: Printer) -> CommandOutcome {
     let roots = Roots { run: config.run.value.clone(), state: config.state.value.clone() };
     let open = |name: &HostName| Lab::open(&roots, name).map_err(|error| error.report());
     let done = match command {
@@ -58,11 +58,11 @@ pub fn run(command: &LabCommand, config: &Config, printer: Printer) -> Outcome {
     done.map(|()| 0).map_err(failed)
 }
 
-fn failed(error: snowmelt_lab::Error) -> Failure {
+fn failed(error: snowmelt_lab::Error) -> CommandFailure {
     error.report().into()
 }
 
-fn up(args: &LabUpArgs, roots: &Roots, config: &Config, printer: Printer) -> Outcome {
+fn up(args: &LabUpArgs, roots: &Roots, config: &Config, printer: Printer) -> CommandOutcome {
     let begun = Instant::now();
     let name = &args.lab.name;
     let lab = Lab::up(roots, name, plan(args, roots)?, &program()?).map_err(failed)?;
@@ -115,7 +115,7 @@ fn pool_plan(started: u32, lab: &HostName, roots: &Roots) -> Result<PoolPlan, Er
 fn pool(
     command: &LabPoolCommand,
     open: &impl Fn(&HostName) -> Result<Lab, ErrorReport>,
-) -> Outcome {
+) -> CommandOutcome {
     let done = match command {
         LabPoolCommand::List(args) => open(&args.name)?.running().map(|hosts| {
             let names: Vec<_> = hosts.iter().map(Host::name).collect();
@@ -131,7 +131,7 @@ fn pool(
     Ok(0)
 }
 
-fn add(args: &LabAddArgs, mut lab: Lab, config: &Config, printer: Printer) -> Outcome {
+fn add(args: &LabAddArgs, mut lab: Lab, config: &Config, printer: Printer) -> CommandOutcome {
     let begun = Instant::now();
     lab.add(args.hosts, &program()?).map_err(failed)?;
     join(&lab, config, printer)?;
@@ -153,9 +153,9 @@ fn joined(lab: &Lab, begun: Instant) -> String {
 }
 
 /// Waits until all hosts have joined control, or fails if one of them exits.
-fn join(lab: &Lab, config: &Config, printer: Printer) -> Result<(), Failure> {
+fn join(lab: &Lab, config: &Config, printer: Printer) -> Result<(), CommandFailure> {
     lab.wait_for_services().map_err(failed)?;
-    let platform = Platform::server(Some(&lab.control().socket), config);
+    let platform = CommandPlatform::server(Some(&lab.control().socket), config);
     platform::with(platform, printer, async |client, _| {
         let deadline = Instant::now() + JOIN_TIMEOUT;
         loop {
@@ -175,7 +175,7 @@ fn join(lab: &Lab, config: &Config, printer: Printer) -> Result<(), Failure> {
     })
 }
 
-fn ls(args: &LabLsArgs, roots: &Roots) -> Outcome {
+fn ls(args: &LabLsArgs, roots: &Roots) -> CommandOutcome {
     let labs = Lab::all(roots).map_err(failed)?;
     let mut rows = Vec::new();
     let mut values = Vec::new();
@@ -230,7 +230,7 @@ fn row(
     vec![lab.name().to_string(), machine.name.clone(), address, memory, link, states.join(", ")]
 }
 
-fn execute_as_client(args: &LabRunArgs, lab: &Lab) -> Outcome {
+fn execute_as_client(args: &LabRunArgs, lab: &Lab) -> CommandOutcome {
     let control = lab.control();
     lab.enter(&control.machine).map_err(failed)?;
     let mut command = command_of(&args.command);
@@ -239,7 +239,7 @@ fn execute_as_client(args: &LabRunArgs, lab: &Lab) -> Outcome {
     execute(command)
 }
 
-fn execute_on(args: &LabExecArgs, lab: &Lab) -> Outcome {
+fn execute_on(args: &LabExecArgs, lab: &Lab) -> CommandOutcome {
     let member = lab.member_named(&args.host.host).map_err(failed)?;
     lab.enter(member.machine()).map_err(failed)?;
     let mut command = command_of(&args.command);
@@ -272,7 +272,7 @@ fn command_of(words: &[std::ffi::OsString]) -> Command {
 }
 
 /// Replaces this process by the command, in this thread's network namespace.
-fn execute(mut command: Command) -> Outcome {
+fn execute(mut command: Command) -> CommandOutcome {
     let error = command.exec();
     let program = command.get_program().to_string_lossy().into_owned();
     let message = format!("`{program}` cannot be executed: {}", text::reason(&error));

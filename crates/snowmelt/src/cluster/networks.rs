@@ -8,8 +8,8 @@ use snowmelt_network::AddressEnforcement;
 use crate::args::{NetCommand, NetLsArgs, NetShowArgs, NetTraceArgs, ShowFormat};
 use crate::config::Config;
 use crate::output::list;
-use crate::platform::{self, Platform};
-use crate::terminal::{Outcome, Printer, printer, text};
+use crate::platform::{self, CommandPlatform};
+use crate::terminal::{CommandOutcome, Printer, printer, text};
 
 /// Exit code of `net trace` for a packet that does not arrive.
 const LOST: u8 = 1;
@@ -18,7 +18,7 @@ const LOST: u8 = 1;
 ///
 /// # Errors
 /// `SM-0503` if no platform is running, `SM-0605` for an unknown job or rank.
-pub fn run(command: &NetCommand, config: &Config, printer: Printer) -> Outcome {
+pub fn run(command: &NetCommand, config: &Config, printer: Printer) -> CommandOutcome {
     match command {
         NetCommand::Ls(args) => ls(args, config, printer),
         NetCommand::Show(args) => show(args, config, printer),
@@ -26,8 +26,8 @@ pub fn run(command: &NetCommand, config: &Config, printer: Printer) -> Outcome {
     }
 }
 
-fn ls(args: &NetLsArgs, config: &Config, printer: Printer) -> Outcome {
-    let platform = Platform::server(args.server.as_deref(), config);
+fn ls(args: &NetLsArgs, config: &Config, printer: Printer) -> CommandOutcome {
+    let platform = CommandPlatform::server(args.server.as_deref(), config);
     let networks = platform::with(platform, printer, async |client, _| client.networks().await)?;
     let headings =
         ["job", "tenant", "function", "hosts", ">functions", "addresses", ">overlay", "since"];
@@ -53,8 +53,8 @@ fn row(network: &NetworkSummary) -> Vec<String> {
     ]
 }
 
-fn show(args: &NetShowArgs, config: &Config, printer: Printer) -> Outcome {
-    let platform = Platform::server(args.server.as_deref(), config);
+fn show(args: &NetShowArgs, config: &Config, printer: Printer) -> CommandOutcome {
+    let platform = CommandPlatform::server(args.server.as_deref(), config);
     let detail =
         platform::with(platform, printer, async |client, _| client.network(&args.job).await)?;
     printer::print(&match args.output {
@@ -135,8 +135,8 @@ fn block(rows: &[(&str, String)]) -> String {
     rows.iter().map(|(name, value)| format!("{name:<10} {}\n", text::visible(value))).collect()
 }
 
-fn trace(args: &NetTraceArgs, config: &Config, printer: Printer) -> Outcome {
-    let platform = Platform::server(args.server.as_deref(), config);
+fn trace(args: &NetTraceArgs, config: &Config, printer: Printer) -> CommandOutcome {
+    let platform = CommandPlatform::server(args.server.as_deref(), config);
     let request =
         TraceRequest { from: args.from, to: args.to.to, port: args.to.port, ipv6: args.ipv6 };
     let trace = platform::with(platform, printer, async |client, _| {

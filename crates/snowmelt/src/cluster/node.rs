@@ -7,13 +7,13 @@ use crate::args::NodeArgs;
 use crate::config::{Config, cluster};
 use crate::platform;
 use crate::server::spans;
-use crate::terminal::{Failure, Outcome, Printer, Signals};
+use crate::terminal::{CommandFailure, CommandOutcome, Printer, Signals};
 
 /// Runs this machine as a host of a cluster until it is stopped.
 ///
 /// # Errors
 /// `SM-0704` if control refuses the host, `SM-0110` for the token and the address.
-pub fn run(args: &NodeArgs, config: &Config, printer: Printer) -> Outcome {
+pub fn run(args: &NodeArgs, config: &Config, printer: Printer) -> CommandOutcome {
     let membership = Membership {
         name: cluster::name(config)?,
         address: args.address,
@@ -43,5 +43,5 @@ pub fn run(args: &NodeArgs, config: &Config, printer: Printer) -> Outcome {
     });
     runtime.shutdown_background();
     spans::end(spans);
-    served.map(|()| 0).map_err(Failure::from)
+    served.map(|()| 0).map_err(CommandFailure::from)
 }

@@ -4,13 +4,13 @@ use snowmelt_control::access::{permissions, tokens};
 
 use crate::args::NewTokenArgs;
 use crate::config::Config;
-use crate::terminal::{Outcome, Printer, printer};
+use crate::terminal::{CommandOutcome, Printer, printer};
 
 /// Makes a token, prints it, and adds its digest to the file.
 ///
 /// # Errors
 /// `SM-0110` for a tenant that has no tokens and for the file, `SM-0505`.
-pub fn new(args: &NewTokenArgs, config: &Config, printer: Printer) -> Outcome {
+pub fn new(args: &NewTokenArgs, config: &Config, printer: Printer) -> CommandOutcome {
     let file = &config.tls.tokens.value;
     if file.parent() == Some(&*config.state.value) {
         let group = config.group.as_ref().map(|group| &group.value);

@@ -8,16 +8,16 @@ use snowmelt_types::{ByteSize, HostName};
 use crate::args::TreeArgs;
 use crate::config::Config;
 use crate::output::list;
-use crate::platform::{self, Platform};
+use crate::platform::{self, CommandPlatform};
 use crate::server::NO_TREES;
-use crate::terminal::{Outcome, Printer};
+use crate::terminal::{CommandOutcome, Printer};
 
 /// Shows the trees of hosts through which images spread, or what each host reads without them.
 ///
 /// # Errors
 /// `SM-0503` if no platform is running; `SM-0220` if there is no such function and no such image.
-pub fn run(args: &TreeArgs, config: &Config, printer: Printer) -> Outcome {
-    let platform = Platform::server(args.server.as_deref(), config);
+pub fn run(args: &TreeArgs, config: &Config, printer: Printer) -> CommandOutcome {
+    let platform = CommandPlatform::server(args.server.as_deref(), config);
     let name = args.name.as_deref();
     let (trees, status) = platform::with(platform, printer, async |client, _| {
         tokio::try_join!(client.trees(name), client.status())

@@ -6,26 +6,29 @@ use snowmelt_wire::{ExchangeOptions, Medium};
 use super::keys::{
     EXCHANGE, EXCHANGE_COMBINING, EXCHANGE_LEVELS, EXCHANGE_LOCATIONS, EXCHANGE_TASK,
 };
-use super::{Sources, Value, amount, choice, list, number};
+use super::{ConfigSources, ConfigValue, amount, choice, list, number};
 use crate::args::{ExchangeMedium, SqlArgs, Switch};
 
 /// The settings of the exchange of rows between the stages of a query.
 #[derive(Clone, Debug)]
 pub struct Exchange {
     /// The medium of the exchanged rows.
-    pub medium: Value<ExchangeMedium>,
+    pub medium: ConfigValue<ExchangeMedium>,
     /// Buckets or prefixes for objects.
-    pub locations: Value<Vec<String>>,
+    pub locations: ConfigValue<Vec<String>>,
     /// Levels of an exchange by objects.
-    pub levels: Value<u32>,
+    pub levels: ConfigValue<u32>,
     /// Whether a task writes all its partitions into one object.
-    pub combining: Value<Switch>,
+    pub combining: ConfigValue<Switch>,
     /// Exchanged bytes that are worth a task.
-    pub task: Value<ByteSize>,
+    pub task: ConfigValue<ByteSize>,
 }
 
 impl Exchange {
-    pub(super) fn load(sources: &Sources, sql: Option<&SqlArgs>) -> Result<Self, ErrorReport> {
+    pub(super) fn load(
+        sources: &ConfigSources,
+        sql: Option<&SqlArgs>,
+    ) -> Result<Self, ErrorReport> {
         let locations = sql.map(|sql| sql.exchange_locations.clone());
         let locations = locations.filter(|given| !given.is_empty());
         let combining = sql.and_then(|sql| sql.exchange_combining);

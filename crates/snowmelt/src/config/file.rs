@@ -12,20 +12,20 @@ use super::KEYS;
 
 /// A value as text with its line, from 1.
 #[derive(Debug)]
-pub struct Entry {
+pub struct TextValue {
     pub text: String,
     pub line: u32,
 }
 
 /// A configuration file that was read.
 #[derive(Debug)]
-pub struct File {
+pub struct ConfigFile {
     pub path: PathBuf,
     /// `section.name` to value.
-    pub entries: BTreeMap<String, Entry>,
+    pub entries: BTreeMap<String, TextValue>,
 }
 
-impl File {
+impl ConfigFile {
     /// The keys of a file with this path and text.
     pub(super) fn parse(path: PathBuf, text: &str) -> Result<Self, ErrorReport> {
         let at = |offset: usize, message: String| {
@@ -57,7 +57,7 @@ impl File {
                 let text_of = scalar(value.get_ref()).ok_or_else(|| {
                     at(offset, format!("`{name}` must be a string, a number, a boolean or a list"))
                 })?;
-                entries.insert(name, Entry { text: text_of, line: line_of(text, offset) });
+                entries.insert(name, TextValue { text: text_of, line: line_of(text, offset) });
             }
         }
         Ok(Self { path, entries })
@@ -105,8 +105,8 @@ fn line_of(text: &str, offset: usize) -> u32 {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<File, ErrorReport> {
-        File::parse("/etc/config.toml".into(), text)
+    fn parse(text: &str) -> Result<ConfigFile, ErrorReport> {
+        ConfigFile::parse("/etc/config.toml".into(), text)
     }
 
     #[test]

@@ -8,20 +8,20 @@ use std::path::{Path, PathBuf};
 
 use snowmelt_types::{Code, ErrorReport};
 
-use super::file::{Entry, File};
+use super::file::{ConfigFile, TextValue};
 use crate::env;
 use crate::terminal::text;
 
 /// The settings in the files.
 #[derive(Debug)]
-pub struct Files {
-    found: Vec<File>,
+pub struct ConfigFiles {
+    found: Vec<ConfigFile>,
     /// A line for each place: the path and what was found there.
     pub looked: Vec<String>,
 }
 
 /// A file that may be read.
-struct Place {
+struct FileCandidate {
     path: PathBuf,
     /// Whether a missing file is an error.
     must_exist: bool,
@@ -29,11 +29,11 @@ struct Place {
     must_be_readable: bool,
 }
 
-impl Files {
+impl ConfigFiles {
     /// Reads the files of this process's environment.
     pub fn find() -> Result<Self, ErrorReport> {
         if let Some(path) = env::path(env::CONFIG) {
-            let place = Place { path, must_exist: true, must_be_readable: true };
+            let place = FileCandidate { path, must_exist: true, must_be_readable: true };
             return Self::read(vec![place], Vec::new());
         }
         let machine = Path::new(env::MACHINE_CONFIG);
@@ -49,21 +49,22 @@ impl Files {
                     .to_owned(),
             ],
         };
-        let user = user.map(|path| Place { path, must_exist: false, must_be_readable: true });
+        let user =
+            user.map(|path| FileCandidate { path, must_exist: false, must_be_readable: true });
         // What only root may read there is meant for the server.
         let machine =
-            Place { path: machine.to_owned(), must_exist: false, must_be_readable: false };
+            FileCandidate { path: machine.to_owned(), must_exist: false, must_be_readable: false };
         Self::read(user.into_iter().chain([machine]).collect(), none)
     }
 
-    fn read(places: Vec<Place>, mut looked: Vec<String>) -> Result<Self, ErrorReport> {
+    fn read(places: Vec<FileCandidate>, mut looked: Vec<String>) -> Result<Self, ErrorReport> {
         let mut found = Vec::new();
-        for Place { path, must_exist, must_be_readable } in places {
+        for FileCandidate { path, must_exist, must_be_readable } in places {
             let path = std::path::absolute(&path).unwrap_or(path);
             let shown = path.display().to_string();
             let result = match std::fs::read_to_string(&path) {
                 Ok(text) => {
-                    found.push(File::parse(path, &text)?);
+                    found.push(ConfigFile::parse(path, &text)?);
                     "read"
                 }
                 Err(error) if is_missing(&error) && !must_exist => "not there",
@@ -78,7 +79,7 @@ impl Files {
     }
 
     /// The entry of a key, and the file that has it.
-    pub fn get(&self, name: &str) -> Option<(&Path, &Entry)> {
+    pub fn get(&self, name: &str) -> Option<(&Path, &TextValue)> {
         self.found.iter().find_map(|file| Some((&*file.path, file.entries.get(name)?)))
     }
 }
@@ -107,7 +108,7 @@ mod tests {
     fn a_service_without_a_home_reads_the_file_of_the_machine() {
         let folder = tempfile::tempdir().unwrap();
         let machine = written(folder.path(), "machine.toml", "[query]\nworkers = 3\n");
-        let files = Files::of_user_and_machine(None, &machine).unwrap();
+        let files = ConfigFiles::of_user_and_machine(None, &machine).unwrap();
         let (path, entry) = files.get("query.workers").unwrap();
         assert_eq!((path, entry.text.as_str(), entry.line), (&*machine, "3", 2));
         assert!(files.looked[0].contains("neither HOME nor XDG_CONFIG_HOME is set"));
@@ -120,13 +121,13 @@ mod tests {
         let both = "[query]\nworkers = 3\nmemory = \"2GiB\"\n";
         let machine = written(folder.path(), "machine.toml", both);
         let user = written(folder.path(), "user.toml", "[query]\nworkers = 5\n");
-        let files = Files::of_user_and_machine(Some(user.clone()), &machine).unwrap();
+        let files = ConfigFiles::of_user_and_machine(Some(user.clone()), &machine).unwrap();
         assert_eq!(files.get("query.workers").unwrap().0, user);
         assert_eq!(files.get("query.workers").unwrap().1.text, "5");
         assert_eq!(files.get("query.memory").unwrap().0, machine);
         assert!(files.get("query.timeout").is_none());
         let missing = folder.path().join("none/config.toml");
-        let files = Files::of_user_and_machine(Some(missing.clone()), &machine).unwrap();
+        let files = ConfigFiles::of_user_and_machine(Some(missing.clone()), &machine).unwrap();
         assert_eq!(files.looked[0], format!("{}: not there", missing.display()));
         assert_eq!(files.get("query.workers").unwrap().1.text, "3");
     }
@@ -135,7 +136,7 @@ mod tests {
     fn an_error_in_the_file_of_the_machine_is_reported_with_its_line() {
         let folder = tempfile::tempdir().unwrap();
         let machine = written(folder.path(), "machine.toml", "[query]\nworker = 3\n");
-        let report = Files::of_user_and_machine(None, &machine).unwrap_err();
+        let report = ConfigFiles::of_user_and_machine(None, &machine).unwrap_err();
         let at = report.location.unwrap();
         assert_eq!((at.file, at.line), (machine.display().to_string(), 2));
     }

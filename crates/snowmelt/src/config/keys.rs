@@ -4,7 +4,7 @@ use crate::env;
 
 /// A key of the configuration file, and the variable that overrides it.
 #[derive(Debug)]
-pub struct Key {
+pub struct ConfigKey {
     /// Section and name, as `query.memory`.
     pub name: &'static str,
     /// The environment variable that overrides the key.
@@ -15,9 +15,10 @@ pub struct Key {
 
 macro_rules! keys {
     ($($constant:ident = $name:literal, $variable:expr, $default:literal;)*) => {
-        $(pub(super) const $constant: Key = Key { name: $name, variable: $variable, default: $default };)*
+        $(pub(super) const $constant: ConfigKey =
+            ConfigKey { name: $name, variable: $variable, default: $default };)*
         /// All keys.
-        pub const KEYS: &[Key] = &[$($constant),*];
+        pub const KEYS: &[ConfigKey] = &[$($constant),*];
     };
 }
 

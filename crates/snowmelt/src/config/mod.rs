@@ -39,11 +39,11 @@ use snowmelt_wire::HttpSource;
 use crate::args::{Cli, Command, ErrorForm, OutputFormat, ProgressMode, rate};
 use crate::env;
 use exchange::Exchange;
-use file::Entry;
-use files::Files;
+use file::TextValue;
+use files::ConfigFiles;
 
 use keys::*;
-pub use keys::{KEYS, Key};
+pub use keys::{ConfigKey, KEYS};
 use parsers::{
     address, amount, boolean, choice, duration, factor, http_sources, keys, list, number,
 };
@@ -53,7 +53,7 @@ pub use tls::Tls;
 
 /// The origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum ValueOrigin {
     /// An option on the command line.
     Flag,
     /// An environment variable.
@@ -66,11 +66,11 @@ pub enum Origin {
 
 /// A value and its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Value<T> {
+pub struct ConfigValue<T> {
     /// The value.
     pub value: T,
     /// The origin of the value.
-    pub origin: Origin,
+    pub origin: ValueOrigin,
 }
 
 /// The effective settings.
@@ -79,90 +79,90 @@ pub struct Config {
     /// The files in which settings were looked for, and what was found.
     looked: Vec<String>,
     /// Folder of the persistent state.
-    pub state: Value<PathBuf>,
+    pub state: ConfigValue<PathBuf>,
     /// Socket of the server.
-    pub socket: Value<PathBuf>,
+    pub socket: ConfigValue<PathBuf>,
     /// Group whose members may use the server; if absent, only the server's user may.
-    pub group: Option<Value<UserGroup>>,
+    pub group: Option<ConfigValue<UserGroup>>,
     /// Tenant for which commands act; the user's tenant if absent.
-    pub tenant: Option<Value<Tenant>>,
+    pub tenant: Option<ConfigValue<Tenant>>,
     /// Folder of the files of a running platform, which the platform removes at its end.
-    pub run: Value<PathBuf>,
+    pub run: ConfigValue<PathBuf>,
     /// Folder of secrets of functions.
-    pub secrets: Value<PathBuf>,
+    pub secrets: ConfigValue<PathBuf>,
     /// Servers of HTTP whose files queries may read.
-    pub http_sources: Value<Vec<HttpSource>>,
+    pub http_sources: ConfigValue<Vec<HttpSource>>,
     /// Interpreter for user code; discovered if absent.
-    pub python: Option<Value<PathBuf>>,
+    pub python: Option<ConfigValue<PathBuf>>,
     /// Address at which other hosts may join; none may if absent.
-    pub listen: Option<Value<SocketAddr>>,
+    pub listen: Option<ConfigValue<SocketAddr>>,
     /// File with the secret token of the cluster.
-    pub token_file: Option<Value<PathBuf>>,
+    pub token_file: Option<ConfigValue<PathBuf>>,
     /// Name of this host in the cluster; its host name if absent.
-    pub host: Option<Value<HostName>>,
+    pub host: Option<ConfigValue<HostName>>,
     /// Memory limit of bursts on this host; the machine's memory if absent.
-    pub host_memory: Option<Value<ByteSize>>,
+    pub host_memory: Option<ConfigValue<ByteSize>>,
     /// Greatest number of instances of a deployed function on one host of several.
-    pub instances_per_host: Value<u32>,
+    pub instances_per_host: ConfigValue<u32>,
     /// Time without calls after which a function is taken back from a host.
-    pub reclaim_after: Value<Duration>,
+    pub reclaim_after: ConfigValue<Duration>,
     /// Time for which a burst waits for room.
-    pub burst_wait: Value<Duration>,
+    pub burst_wait: ConfigValue<Duration>,
     /// Settings of the program that starts and ends hosts.
     pub pool: HostPool,
     /// Settings of the address for clients of other hosts.
     pub tls: Tls,
     /// Memory limit of all sandboxes together; chosen by the spawner if absent.
-    pub sandboxes_memory: Option<Value<ByteSize>>,
+    pub sandboxes_memory: Option<ConfigValue<ByteSize>>,
     /// Limit of processes of all sandboxes together; chosen by the spawner if absent.
-    pub sandboxes_processes: Option<Value<u32>>,
+    pub sandboxes_processes: Option<ConfigValue<u32>>,
     /// Divisor N of the memory limit: an instance of a function reserves 1/N of its limit.
-    pub sandboxes_overcommit: Value<u32>,
+    pub sandboxes_overcommit: ConfigValue<u32>,
     /// Method by which the addresses of a job's functions are enforced.
-    pub enforcement: Value<EnforcementChoice>,
+    pub enforcement: ConfigValue<EnforcementChoice>,
     /// Memory limit of idle instances.
-    pub handler_cache: Value<ByteSize>,
+    pub handler_cache: ConfigValue<ByteSize>,
     /// Memory limit of zygotes.
-    pub import_cache: Value<ByteSize>,
+    pub import_cache: ConfigValue<ByteSize>,
     /// Method by which images are mounted.
-    pub image_mount: Value<Choice>,
+    pub image_mount: ConfigValue<Choice>,
     /// Disk limit of the raw files of complete images.
-    pub raw_images: Value<ByteSize>,
+    pub raw_images: ConfigValue<ByteSize>,
     /// Size limit of the block cache.
-    pub image_cache: Value<ByteSize>,
+    pub image_cache: ConfigValue<ByteSize>,
     /// PEM file of certificate authorities to trust for registries, besides the system's.
-    pub ca_file: Option<Value<PathBuf>>,
+    pub ca_file: Option<ConfigValue<PathBuf>>,
     /// Whether start profiles are pushed to the registries of their images.
-    pub publish_starts: Value<bool>,
+    pub publish_starts: ConfigValue<bool>,
     /// Whether hosts read images from each other.
-    pub image_trees: Value<bool>,
+    pub image_trees: ConfigValue<bool>,
     /// Greatest number of bytes a second that this host sends to others of its cluster; no limit if
     /// absent.
-    pub share_link: Option<Value<ByteSize>>,
+    pub share_link: Option<ConfigValue<ByteSize>>,
     /// Keys of other platforms whose start profiles are used.
-    pub trusted_keys: Value<Vec<PublicKey>>,
+    pub trusted_keys: ConfigValue<Vec<PublicKey>>,
     /// URL to which a server posts spans; none are exported if absent. Commands do not check it.
-    pub traces: Option<Value<String>>,
+    pub traces: Option<ConfigValue<String>>,
     /// Workers of a query; 0 means one for each core.
-    pub workers: Value<u32>,
+    pub workers: ConfigValue<u32>,
     /// Memory limit of each worker.
-    pub memory: Value<ByteSize>,
+    pub memory: ConfigValue<ByteSize>,
     /// Number of bytes of files that are worth a task of a query.
-    pub scan_task: Value<ByteSize>,
+    pub scan_task: ConfigValue<ByteSize>,
     /// Time limit of a query; zero means no limit.
-    pub timeout: Value<Duration>,
+    pub timeout: ConfigValue<Duration>,
     /// Settings of the exchange of rows between the stages of a query.
     pub exchange: Exchange,
     /// File with prices for the cost of queries; AWS's list prices if absent.
-    pub prices: Option<Value<PathBuf>>,
+    pub prices: Option<ConfigValue<PathBuf>>,
     /// Format of the answer.
-    pub format: Value<OutputFormat>,
+    pub format: ConfigValue<OutputFormat>,
     /// Rows that a table shows on a terminal; 0 means all.
-    pub rows: Value<u64>,
+    pub rows: ConfigValue<u64>,
     /// Form in which progress is shown.
-    pub progress: Value<ProgressMode>,
+    pub progress: ConfigValue<ProgressMode>,
     /// Form in which errors are printed.
-    pub errors: Value<ErrorForm>,
+    pub errors: ConfigValue<ErrorForm>,
 }
 
 impl Config {
@@ -172,7 +172,7 @@ impl Config {
     /// `SM-0110` for a file that cannot be read or has an unknown key, and for an invalid value
     /// from any origin.
     pub fn load(cli: &Cli) -> Result<Self, ErrorReport> {
-        let sources = Sources { files: Files::find()? };
+        let sources = ConfigSources { files: ConfigFiles::find()? };
         let sql = match &cli.command {
             Command::Sql(sql) => Some(sql.as_ref()),
             _ => None,
@@ -265,34 +265,34 @@ impl Config {
     }
 }
 
-struct Sources {
-    files: Files,
+struct ConfigSources {
+    files: ConfigFiles,
 }
 
-impl Sources {
+impl ConfigSources {
     fn get<T>(
         &self,
-        key: &'static Key,
+        key: &'static ConfigKey,
         flag: Option<T>,
         parse: fn(&str) -> Result<T, String>,
-    ) -> Result<Value<T>, ErrorReport> {
+    ) -> Result<ConfigValue<T>, ErrorReport> {
         if let Some(value) = flag {
-            return Ok(Value { value, origin: Origin::Flag });
+            return Ok(ConfigValue { value, origin: ValueOrigin::Flag });
         }
         let (text, origin) =
-            self.text(key).unwrap_or_else(|| (key.default.to_owned(), Origin::Default));
+            self.text(key).unwrap_or_else(|| (key.default.to_owned(), ValueOrigin::Default));
         match parse(&text) {
-            Ok(value) => Ok(Value { value, origin }),
+            Ok(value) => Ok(ConfigValue { value, origin }),
             Err(problem) => Err(refused(key, &problem, &origin)),
         }
     }
 
     fn maybe<T>(
         &self,
-        key: &'static Key,
+        key: &'static ConfigKey,
         flag: Option<T>,
         parse: fn(&str) -> Result<T, String>,
-    ) -> Result<Option<Value<T>>, ErrorReport> {
+    ) -> Result<Option<ConfigValue<T>>, ErrorReport> {
         if flag.is_none() && self.text(key).is_none() {
             return Ok(None);
         }
@@ -301,66 +301,71 @@ impl Sources {
 
     fn path(
         &self,
-        key: &'static Key,
+        key: &'static ConfigKey,
         default: impl FnOnce() -> PathBuf,
-    ) -> Result<Value<PathBuf>, ErrorReport> {
+    ) -> Result<ConfigValue<PathBuf>, ErrorReport> {
         let found = self.named_path(key)?;
-        Ok(found.unwrap_or_else(|| Value { value: default(), origin: Origin::Default }))
+        Ok(found.unwrap_or_else(|| ConfigValue { value: default(), origin: ValueOrigin::Default }))
     }
 
-    fn named_path(&self, key: &'static Key) -> Result<Option<Value<PathBuf>>, ErrorReport> {
+    fn named_path(
+        &self,
+        key: &'static ConfigKey,
+    ) -> Result<Option<ConfigValue<PathBuf>>, ErrorReport> {
         let Some((text, origin)) = self.text(key) else { return Ok(None) };
         // The server's working folder is `/`, so paths are made absolute here.
         let value = match &origin {
-            Origin::File(file, _) => file.parent().unwrap_or(Path::new("/")).join(text),
+            ValueOrigin::File(file, _) => file.parent().unwrap_or(Path::new("/")).join(text),
             _ => std::path::absolute(&text)
                 .map_err(|error| refused(key, &error.to_string(), &origin))?,
         };
-        Ok(Some(Value { value, origin }))
+        Ok(Some(ConfigValue { value, origin }))
     }
 
     fn file(
         &self,
-        key: &'static Key,
+        key: &'static ConfigKey,
         flag: Option<PathBuf>,
-    ) -> Result<Option<Value<PathBuf>>, ErrorReport> {
+    ) -> Result<Option<ConfigValue<PathBuf>>, ErrorReport> {
         match flag {
-            Some(path) => Ok(Some(Value { value: absolute(path)?, origin: Origin::Flag })),
+            Some(path) => {
+                Ok(Some(ConfigValue { value: absolute(path)?, origin: ValueOrigin::Flag }))
+            }
             None => self.named_path(key),
         }
     }
 
     /// Returns the endpoint for spans. The variable for the collector of all signals comes before
     /// the file, but after the variable for spans.
-    fn traces(&self) -> Option<Value<String>> {
-        let own = self.text(&TRACES).map(|(value, origin)| Value { value, origin });
-        if own.as_ref().is_some_and(|own| matches!(own.origin, Origin::Variable(_))) {
+    fn traces(&self) -> Option<ConfigValue<String>> {
+        let own = self.text(&TRACES).map(|(value, origin)| ConfigValue { value, origin });
+        if own.as_ref().is_some_and(|own| matches!(own.origin, ValueOrigin::Variable(_))) {
             return own;
         }
-        let common = env::text(env::OTLP_ENDPOINT).map(|collector| Value {
+        let common = env::text(env::OTLP_ENDPOINT).map(|collector| ConfigValue {
             value: format!("{}/v1/traces", collector.trim_end_matches('/')),
-            origin: Origin::Variable(env::OTLP_ENDPOINT),
+            origin: ValueOrigin::Variable(env::OTLP_ENDPOINT),
         });
         common.or(own)
     }
 
-    fn text(&self, key: &'static Key) -> Option<(String, Origin)> {
+    fn text(&self, key: &'static ConfigKey) -> Option<(String, ValueOrigin)> {
         if let Some(text) = env::text(key.variable) {
-            return Some((text, Origin::Variable(key.variable)));
+            return Some((text, ValueOrigin::Variable(key.variable)));
         }
-        let (path, Entry { text, line }) = self.files.get(key.name)?;
-        Some((text.clone(), Origin::File(path.to_owned(), *line)))
+        let (path, TextValue { text, line }) = self.files.get(key.name)?;
+        Some((text.clone(), ValueOrigin::File(path.to_owned(), *line)))
     }
 }
 
-fn refused(key: &Key, problem: &str, origin: &Origin) -> ErrorReport {
+fn refused(key: &ConfigKey, problem: &str, origin: &ValueOrigin) -> ErrorReport {
     let named = match origin {
-        Origin::Variable(variable) => *variable,
+        ValueOrigin::Variable(variable) => *variable,
         _ => key.name,
     };
     let report = ErrorReport::new(Code::OPTION, format!("{named}: {problem}"));
     match origin {
-        Origin::File(path, line) => report.location(SourceLocation {
+        ValueOrigin::File(path, line) => report.location(SourceLocation {
             file: path.display().to_string(),
             line: *line,
             within: None,

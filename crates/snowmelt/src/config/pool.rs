@@ -6,21 +6,21 @@ use snowmelt_control::server::HostProgram;
 use snowmelt_types::ErrorReport;
 
 use super::keys::{LEAST_HOSTS, MAX_HOSTS, PROVIDER};
-use super::{Sources, Value, factor, wrong};
+use super::{ConfigSources, ConfigValue, factor, wrong};
 
 /// The program that starts and ends hosts, and the limits of their number.
 #[derive(Clone, Debug)]
 pub struct HostPool {
     /// The program; if absent, hosts join by themselves.
-    pub provider: Option<Value<PathBuf>>,
+    pub provider: Option<ConfigValue<PathBuf>>,
     /// The least number of hosts.
-    pub least: Value<u32>,
+    pub least: ConfigValue<u32>,
     /// The greatest number of hosts.
-    pub most: Value<u32>,
+    pub most: ConfigValue<u32>,
 }
 
 impl HostPool {
-    pub(super) fn load(sources: &Sources) -> Result<Self, ErrorReport> {
+    pub(super) fn load(sources: &ConfigSources) -> Result<Self, ErrorReport> {
         let pool = Self {
             provider: sources.named_path(&PROVIDER)?,
             least: sources.get(&LEAST_HOSTS, None, factor)?,

@@ -7,7 +7,7 @@ use snowmelt_control::access::tokens::Tokens;
 use snowmelt_control::server::{Certificate, Remote};
 use snowmelt_types::{Code, ErrorReport};
 
-use super::{Config, Value};
+use super::{Config, ConfigValue};
 use crate::terminal::text;
 
 /// The address at which a server serves clients of other hosts. `None` if it serves none.
@@ -24,7 +24,7 @@ pub fn of_server(config: &Config) -> Result<Option<Remote>, ErrorReport> {
     Ok(Some(Remote { listen: listen.value, certificate, tokens }))
 }
 
-fn file(file: Option<&Value<PathBuf>>, what: &str) -> Result<Vec<u8>, ErrorReport> {
+fn file(file: Option<&ConfigValue<PathBuf>>, what: &str) -> Result<Vec<u8>, ErrorReport> {
     let needs = || wrong(format!("the address for clients of other hosts needs {what}"));
     let path: &Path = &file.ok_or_else(needs)?.value;
     std::fs::read(path)

@@ -6,10 +6,10 @@ use std::path::Path;
 use clap::ValueEnum;
 
 use super::exchange::Exchange;
-use super::{Config, Origin, Value};
+use super::{Config, ConfigValue, ValueOrigin};
 use crate::terminal::text;
 
-type Lines = Vec<(String, String)>;
+type SettingLines = Vec<(String, String)>;
 
 /// Writes all settings as TOML. With `origin`, the looked-up files are named in comments at the
 /// beginning, and each line ends with a comment about the origin of its value.
@@ -35,7 +35,7 @@ pub fn show(config: &Config, origin: bool) -> String {
 }
 
 /// The settings of each section, and their origins.
-fn sections(config: &Config) -> [(&'static str, Lines); 13] {
+fn sections(config: &Config) -> [(&'static str, SettingLines); 13] {
     let tenant = config.tenant.as_ref();
     let client = tenant.map(|value| line("tenant", value, |name| quoted(name.as_str())));
     [
@@ -80,7 +80,7 @@ fn sections(config: &Config) -> [(&'static str, Lines); 13] {
     ]
 }
 
-fn exchange(exchange: &Exchange) -> Lines {
+fn exchange(exchange: &Exchange) -> SettingLines {
     let all = |of: &Vec<String>| {
         format!("[{}]", of.iter().map(|value| quoted(value)).collect::<Vec<_>>().join(", "))
     };
@@ -93,7 +93,7 @@ fn exchange(exchange: &Exchange) -> Lines {
     ]
 }
 
-fn server(config: &Config) -> Lines {
+fn server(config: &Config) -> SettingLines {
     let mut lines = vec![
         path("state", &config.state),
         path("socket", &config.socket),
@@ -110,7 +110,7 @@ fn server(config: &Config) -> Lines {
     lines
 }
 
-fn cluster(config: &Config) -> Lines {
+fn cluster(config: &Config) -> SettingLines {
     let memory = config.host_memory.as_ref();
     let pool = &config.pool;
     let lines = [
@@ -128,7 +128,7 @@ fn cluster(config: &Config) -> Lines {
     lines.into_iter().flatten().collect()
 }
 
-fn tls(config: &Config) -> Lines {
+fn tls(config: &Config) -> SettingLines {
     let tls = &config.tls;
     let lines = [
         tls.listen.as_ref().map(|value| line("listen", value, |at| quoted(&at.to_string()))),
@@ -139,7 +139,7 @@ fn tls(config: &Config) -> Lines {
     lines.into_iter().flatten().collect()
 }
 
-fn sandboxes(config: &Config) -> Lines {
+fn sandboxes(config: &Config) -> SettingLines {
     let memory = &config.sandboxes_memory;
     let processes = &config.sandboxes_processes;
     let memory = memory.as_ref();
@@ -151,7 +151,7 @@ fn sandboxes(config: &Config) -> Lines {
     lines.into_iter().flatten().collect()
 }
 
-fn images(config: &Config) -> Lines {
+fn images(config: &Config) -> SettingLines {
     let mut lines = vec![
         line("mount", &config.image_mount, |form| quoted(&form.to_string())),
         line("raw", &config.raw_images, |bytes| quoted(&bytes.to_string())),
@@ -169,11 +169,11 @@ fn images(config: &Config) -> Lines {
     lines
 }
 
-fn line<T>(name: &str, value: &Value<T>, form: impl Fn(&T) -> String) -> (String, String) {
+fn line<T>(name: &str, value: &ConfigValue<T>, form: impl Fn(&T) -> String) -> (String, String) {
     (format!("{name} = {}", form(&value.value)), describe(&value.origin))
 }
 
-fn path(name: &str, value: &Value<impl AsRef<Path>>) -> (String, String) {
+fn path(name: &str, value: &ConfigValue<impl AsRef<Path>>) -> (String, String) {
     line(name, value, |path| quoted(&path.as_ref().to_string_lossy()))
 }
 
@@ -186,11 +186,11 @@ fn quoted(text: &str) -> String {
     toml::Value::from(text).to_string()
 }
 
-fn describe(origin: &Origin) -> String {
+fn describe(origin: &ValueOrigin) -> String {
     match origin {
-        Origin::Flag => "option".to_owned(),
-        Origin::Variable(name) => (*name).to_owned(),
-        Origin::File(path, line) => format!("{}:{line}", path.display()),
-        Origin::Default => "default".to_owned(),
+        ValueOrigin::Flag => "option".to_owned(),
+        ValueOrigin::Variable(name) => (*name).to_owned(),
+        ValueOrigin::File(path, line) => format!("{}:{line}", path.display()),
+        ValueOrigin::Default => "default".to_owned(),
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use snowmelt_types::ErrorReport;
 
 use super::keys::{TLS_CERTIFICATE, TLS_KEY, TLS_LISTEN, TLS_TOKENS};
-use super::{Sources, Value, address};
+use super::{ConfigSources, ConfigValue, address};
 use crate::args::{Command, TlsArgs, TokenCommand};
 use crate::env;
 
@@ -15,18 +15,18 @@ use crate::env;
 #[derive(Clone, Debug)]
 pub struct Tls {
     /// The address; if absent, clients of other hosts are not served.
-    pub listen: Option<Value<SocketAddr>>,
+    pub listen: Option<ConfigValue<SocketAddr>>,
     /// PEM file with the certificate of the address.
-    pub certificate: Option<Value<PathBuf>>,
+    pub certificate: Option<ConfigValue<PathBuf>>,
     /// PEM file with the key of the certificate.
-    pub key: Option<Value<PathBuf>>,
+    pub key: Option<ConfigValue<PathBuf>>,
     /// File with the digests of tokens.
-    pub tokens: Value<PathBuf>,
+    pub tokens: ConfigValue<PathBuf>,
 }
 
 impl Tls {
     pub(super) fn load(
-        sources: &Sources,
+        sources: &ConfigSources,
         command: &Command,
         state: &Path,
     ) -> Result<Self, ErrorReport> {
@@ -52,7 +52,7 @@ impl Tls {
     /// The variables with which another process has the same settings.
     pub fn variables(&self) -> Vec<(&'static str, String)> {
         let listen = self.listen.as_ref().map(|listen| (env::TLS_LISTEN, listen.value.to_string()));
-        let file = |name, file: &Value<PathBuf>| (name, file.value.display().to_string());
+        let file = |name, file: &ConfigValue<PathBuf>| (name, file.value.display().to_string());
         let certificate = self.certificate.as_ref().map(|path| file(env::TLS_CERTIFICATE, path));
         let key = self.key.as_ref().map(|path| file(env::TLS_KEY, path));
         let tokens = Some(file(env::TLS_TOKENS, &self.tokens));

@@ -19,8 +19,8 @@ use crate::args::{BurstArgs, BurstCommand, BurstLsArgs, PlatformArgs};
 use crate::config::Config;
 use crate::input;
 use crate::output::list;
-use crate::platform::{self, Platform};
-use crate::terminal::{Outcome, Printer, Progress, printer, text};
+use crate::platform::{self, CommandPlatform};
+use crate::terminal::{CommandOutcome, Printer, ProgressDisplay, printer, text};
 
 /// Default time limit for the start of all functions.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -51,16 +51,16 @@ struct Line<'a> {
 /// # Errors
 /// Errors of the platform, `SM-0222` for events, and the first failure of a function once all
 /// lines are printed.
-pub fn run(args: &BurstArgs, config: &Config, printer: Printer) -> Outcome {
+pub fn run(args: &BurstArgs, config: &Config, printer: Printer) -> CommandOutcome {
     let calls = calls(args)?;
     let label = format!("{} of {}", text::counted(calls.events.len() as u64, "call"), args.name);
     if args.asynchronous {
         return start(args, calls, config, printer);
     }
     let job = JobId::new();
-    let platform = Platform::find(&args.platform, config)?;
+    let platform = CommandPlatform::find(&args.platform, config)?;
     let done = platform::with(platform, printer, async |client, _| {
-        let progress = Progress::on_terminal(config.progress.value, printer, label.as_str());
+        let progress = ProgressDisplay::on_terminal(config.progress.value, printer, label.as_str());
         let answer = client.burst_deployed(&args.name, &job, calls);
         until_answered(client, (&job, &label), &progress, answer).await
     });
@@ -74,21 +74,21 @@ pub fn run(args: &BurstArgs, config: &Config, printer: Printer) -> Outcome {
 ///
 /// # Errors
 /// `SM-0503` if no platform is running, `SM-0707` for an unknown burst; those of the burst.
-pub fn manage(command: &BurstCommand, config: &Config, printer: Printer) -> Outcome {
+pub fn manage(command: &BurstCommand, config: &Config, printer: Printer) -> CommandOutcome {
     match command {
         BurstCommand::Ls(args) => ls(args, config, printer),
         BurstCommand::Wait(args) => {
-            let platform = Platform::server(args.server.as_deref(), config);
+            let platform = CommandPlatform::server(args.server.as_deref(), config);
             let waiting = platform::with(platform, printer, async |client, _| {
                 let label = args.job.as_str();
-                let progress = Progress::on_terminal(config.progress.value, printer, label);
+                let progress = ProgressDisplay::on_terminal(config.progress.value, printer, label);
                 let answer = client.wait_for_burst(&args.job);
                 until_answered(client, (&args.job, label), &progress, answer).await
             });
             print(waiting?, printer)
         }
         BurstCommand::Cancel(args) => {
-            let platform = Platform::server(args.server.as_deref(), config);
+            let platform = CommandPlatform::server(args.server.as_deref(), config);
             platform::with(platform, printer, async |client, _| {
                 client.remove_burst(&args.job).await
             })?;
@@ -101,7 +101,7 @@ pub fn manage(command: &BurstCommand, config: &Config, printer: Printer) -> Outc
 async fn until_answered(
     client: &ApiClient,
     (job, label): (&JobId, &str),
-    progress: &Progress,
+    progress: &ProgressDisplay,
     answer: impl Future<Output = Result<BurstAnswer, ErrorReport>>,
 ) -> Result<BurstAnswer, ErrorReport> {
     tokio::select! {
@@ -114,7 +114,7 @@ async fn show_waits(
     client: &ApiClient,
     job: &JobId,
     label: &str,
-    progress: &Progress,
+    progress: &ProgressDisplay,
 ) -> Infallible {
     loop {
         tokio::time::sleep(SHOWN_EVERY).await;
@@ -133,8 +133,8 @@ fn shown_room(BurstRoom { needed, free, hosts }: BurstRoom) -> String {
     format!("{} needed, {} free on {hosts}", ByteSize(needed), ByteSize(free))
 }
 
-fn start(args: &BurstArgs, calls: BurstCalls, config: &Config, printer: Printer) -> Outcome {
-    let platform = Platform::server(args.platform.server.as_deref(), config);
+fn start(args: &BurstArgs, calls: BurstCalls, config: &Config, printer: Printer) -> CommandOutcome {
+    let platform = CommandPlatform::server(args.platform.server.as_deref(), config);
     let started = platform::with(platform, printer, async |client, _| {
         client.start_burst(&args.name, calls).await
     })?;
@@ -142,8 +142,8 @@ fn start(args: &BurstArgs, calls: BurstCalls, config: &Config, printer: Printer)
     Ok(0)
 }
 
-fn ls(args: &BurstLsArgs, config: &Config, printer: Printer) -> Outcome {
-    let platform = Platform::server(args.server.as_deref(), config);
+fn ls(args: &BurstLsArgs, config: &Config, printer: Printer) -> CommandOutcome {
+    let platform = CommandPlatform::server(args.server.as_deref(), config);
     let bursts = platform::with(platform, printer, async |client, _| client.bursts().await)?;
     let headings = ["job", "function", "state", ">ended", ">functions", "hosts", "since"];
     let rows: Vec<_> = bursts.iter().map(row).collect();
@@ -179,12 +179,12 @@ fn cancel(platform: &PlatformArgs, config: &Config, printer: Printer, job: &JobI
     if platform.embedded {
         return;
     }
-    let platform = Platform::server(platform.server.as_deref(), config);
+    let platform = CommandPlatform::server(platform.server.as_deref(), config);
     // A server that is gone ends the burst by itself.
     drop(platform::with(platform, printer, async |client, _| client.remove_burst(job).await));
 }
 
-fn print(answer: BurstAnswer, printer: Printer) -> Outcome {
+fn print(answer: BurstAnswer, printer: Printer) -> CommandOutcome {
     printer::print(&lines(&answer)?)?;
     printer.note(&summary(&answer));
     match first_failure(answer.invocations) {

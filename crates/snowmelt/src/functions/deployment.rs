@@ -11,13 +11,13 @@ use crate::args::{DeployArgs, RuntimeName};
 use crate::config::Config;
 use crate::input::{self, environment, function_files, secrets};
 use crate::platform::with_platform;
-use crate::terminal::{Outcome, Printer};
+use crate::terminal::{CommandOutcome, Printer};
 
 /// Deploys a function.
 ///
 /// # Errors
 /// Errors of the platform, and `SM-0110` for code that cannot be read.
-pub fn run(args: &DeployArgs, config: &Config, printer: Printer) -> Outcome {
+pub fn run(args: &DeployArgs, config: &Config, printer: Printer) -> CommandOutcome {
     let files = function_files::collect(&args.files)?;
     let spec = FunctionSpec { files: function_files::refs(&files), ..spec(args)? };
     let label = format!("deploying {}", args.name);

@@ -12,9 +12,9 @@ use snowmelt_types::{Code, ErrorReport, InvocationId};
 use super::logs;
 use crate::args::LogArgs;
 use crate::config::Config;
-use crate::platform::{self, Platform};
+use crate::platform::{self, CommandPlatform};
 use crate::server;
-use crate::terminal::{Outcome, Printer};
+use crate::terminal::{CommandOutcome, Printer};
 
 /// The interval between two requests to the server.
 const ASKED_EVERY: Duration = Duration::from_millis(500);
@@ -34,12 +34,13 @@ pub fn run(
     config: &Config,
     printer: Printer,
     shown: fn(&LogEntry) -> String,
-) -> Outcome {
+) -> CommandOutcome {
     let socket = args.platform.server.as_deref().unwrap_or(&config.socket.value);
-    let followed =
-        platform::with(Platform::server(Some(socket), config), printer, async |client, _| {
-            follow(client, args, shown).await
-        });
+    let followed = platform::with(
+        CommandPlatform::server(Some(socket), config),
+        printer,
+        async |client, _| follow(client, args, shown).await,
+    );
     match followed {
         // Ctrl-C is a normal exit here.
         Err(failure) if failure.report.code == Code::CANCELLED.code => Ok(0),
@@ -53,7 +54,7 @@ async fn follow(
     shown: fn(&LogEntry) -> String,
 ) -> Result<u8, ErrorReport> {
     let id = args.invocation.clone().map(InvocationId::from);
-    let mut known = Known::default();
+    let mut known = LastCalls::default();
     loop {
         let entries = client.logs(&args.name, id.as_ref(), Some(MAX_BETWEEN)).await?;
         let first = args.tail.unwrap_or(FIRST) as usize;
@@ -64,9 +65,9 @@ async fn follow(
 
 /// The calls that were in the last answer.
 #[derive(Default)]
-struct Known(Option<HashSet<String>>);
+struct LastCalls(Option<HashSet<String>>);
 
-impl Known {
+impl LastCalls {
     /// Returns the entries that were not in the last answer; of the first answer, the last `first`
     /// ones.
     fn unseen(&mut self, entries: Vec<LogEntry>, first: usize) -> Vec<LogEntry> {
@@ -98,7 +99,7 @@ mod tests {
 
     #[test]
     fn each_call_is_shown_once_after_the_last_ones_of_the_first_answer() {
-        let mut known = Known::default();
+        let mut known = LastCalls::default();
         let mut shown = |numbers: &[u64]| -> Vec<u64> {
             let new = known.unseen(numbers.iter().copied().map(entry).collect(), 2);
             new.into_iter().map(|entry| entry.accepted_ms).collect()

@@ -38,9 +38,9 @@ use crate::args::{
 };
 use crate::config::Config;
 use crate::input::{self, environment};
-use crate::output::{Layout, draw, list};
-use crate::platform::{self, Platform, with_platform};
-use crate::terminal::{Outcome, Printer, Progress, printer, text};
+use crate::output::{TableLayout, draw, list};
+use crate::platform::{self, CommandPlatform, with_platform};
+use crate::terminal::{CommandOutcome, Printer, ProgressDisplay, printer, text};
 
 /// First and longest interval between two polls of `fn result --wait`.
 const POLL_INTERVALS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(500)];
@@ -51,7 +51,7 @@ const STILL_RUNNING: u8 = 3;
 ///
 /// # Errors
 /// Errors of the platform, and `SM-0110` or `SM-0222` for wrong input.
-pub fn run(command: &FunctionCommand, config: &Config, printer: Printer) -> Outcome {
+pub fn run(command: &FunctionCommand, config: &Config, printer: Printer) -> CommandOutcome {
     match command {
         FunctionCommand::Deploy(args) => deployment::run(args, config, printer),
         FunctionCommand::Pack(args) => package::run(args, config, printer),
@@ -66,7 +66,7 @@ pub fn run(command: &FunctionCommand, config: &Config, printer: Printer) -> Outc
     }
 }
 
-fn ls(args: &ListArgs, config: &Config, printer: Printer) -> Outcome {
+fn ls(args: &ListArgs, config: &Config, printer: Printer) -> CommandOutcome {
     let mut functions =
         with_platform(&args.platform, config, printer, "listing", async |client| {
             client.functions().await
@@ -108,7 +108,7 @@ fn table(functions: &[FunctionSummary]) -> String {
             cells.into_iter().map(Some).collect()
         })
         .collect();
-    draw(&HEADINGS, &rows, Layout::stdout(0))
+    draw(&HEADINGS, &rows, TableLayout::stdout(0))
 }
 
 fn row(function: &FunctionSummary) -> Vec<String> {
@@ -136,7 +136,7 @@ fn runtime(runtime: Runtime) -> &'static str {
     }
 }
 
-fn show(args: &ShowFunctionArgs, config: &Config, printer: Printer) -> Outcome {
+fn show(args: &ShowFunctionArgs, config: &Config, printer: Printer) -> CommandOutcome {
     let label = format!("showing {}", args.name);
     let mut function = with_platform(&args.platform, config, printer, &label, async |client| {
         client.function(&args.name).await
@@ -191,7 +191,7 @@ fn lines(function: &FunctionSummary) -> String {
     present.map(|(name, value)| format!("{name:<12} {}\n", text::visible(value))).collect()
 }
 
-fn call(args: &CallArgs, config: &Config, printer: Printer) -> Outcome {
+fn call(args: &CallArgs, config: &Config, printer: Printer) -> CommandOutcome {
     let event = input::event(args.data.as_deref())?;
     let request = InvokeRequest { event, asynchronous: args.asynchronous };
     if args.asynchronous && args.platform.server.is_none() {
@@ -217,12 +217,12 @@ fn needs_server(config: &Config) -> Result<(), ErrorReport> {
         .hint("start one with `snowmelt up`, or call without --async"))
 }
 
-fn result(args: &ResultArgs, config: &Config, printer: Printer) -> Outcome {
+fn result(args: &ResultArgs, config: &Config, printer: Printer) -> CommandOutcome {
     let id = InvocationId::from(args.id.clone());
-    let platform = Platform::server(args.server.as_deref(), config);
+    let platform = CommandPlatform::server(args.server.as_deref(), config);
     let invocation = platform::with(platform, printer, async |client, _| {
         let label = format!("waiting for {id}");
-        let _progress = Progress::on_terminal(config.progress.value, printer, label);
+        let _progress = ProgressDisplay::on_terminal(config.progress.value, printer, label);
         poll(client, &id, args.wait).await
     })?;
     finish(invocation, printer)
@@ -245,7 +245,7 @@ async fn poll(
 }
 
 /// Prints the result of a finished call, or returns the error of a failed one.
-pub(crate) fn finish(invocation: Invocation, printer: Printer) -> Outcome {
+pub(crate) fn finish(invocation: Invocation, printer: Printer) -> CommandOutcome {
     invocation.warnings.iter().for_each(|warning| printer.warning(warning));
     match invocation.state {
         InvocationState::Running => {
@@ -278,7 +278,7 @@ fn cold_reason(reason: ColdReason) -> String {
     reason.text + &hint.unwrap_or_default()
 }
 
-fn logs(args: &LogArgs, config: &Config, printer: Printer) -> Outcome {
+fn logs(args: &LogArgs, config: &Config, printer: Printer) -> CommandOutcome {
     if args.follow {
         return log_stream::run(args, config, printer, log_text);
     }
@@ -308,7 +308,7 @@ fn log_text(entry: &LogEntry) -> String {
     shown
 }
 
-fn rm(args: &RemoveArgs, config: &Config, printer: Printer) -> Outcome {
+fn rm(args: &RemoveArgs, config: &Config, printer: Printer) -> CommandOutcome {
     with_platform(&args.platform, config, printer, "removing", async |client| {
         client.remove(&args.name).await
     })?;

@@ -11,13 +11,13 @@ use crate::args::PackArgs;
 use crate::config::Config;
 use crate::input;
 use crate::platform::with_platform;
-use crate::terminal::{Outcome, Printer, text};
+use crate::terminal::{CommandOutcome, Printer, text};
 
 /// Builds a code package.
 ///
 /// # Errors
 /// Errors of the platform, and `SM-0110` for code that cannot be read.
-pub fn run(args: &PackArgs, config: &Config, printer: Printer) -> Outcome {
+pub fn run(args: &PackArgs, config: &Config, printer: Printer) -> CommandOutcome {
     let (path, handler) = code_and_handler(&args.code);
     let read = python::read(Path::new(path))?;
     let mut packages = input::requirements(&args.needs)?;

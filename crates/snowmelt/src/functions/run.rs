@@ -17,13 +17,13 @@ use crate::args::RunArgs;
 use crate::config::Config;
 use crate::input::{self, environment};
 use crate::platform::with_platform;
-use crate::terminal::{Outcome, Printer, text};
+use crate::terminal::{CommandOutcome, Printer, text};
 
 /// Calls a function in a file and prints its result; its output goes to stderr.
 ///
 /// # Errors
 /// Errors of the platform, and `SM-0110` or `SM-0222` for wrong input.
-pub fn run(args: &RunArgs, config: &Config, printer: Printer) -> Outcome {
+pub fn run(args: &RunArgs, config: &Config, printer: Printer) -> CommandOutcome {
     let spec = spec(args)?;
     let event = input::event(args.data.as_deref())?;
     let request = InvokeRequest { event, asynchronous: false };

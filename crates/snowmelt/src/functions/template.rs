@@ -5,20 +5,20 @@ use std::path::Path;
 use snowmelt_types::{Code, ErrorReport, FunctionName};
 
 use crate::args::{NewArgs, RuntimeName};
-use crate::terminal::{Outcome, Printer, text};
+use crate::terminal::{CommandOutcome, Printer, text};
 
 /// Path in the folder, and content.
-type Files = [(&'static str, &'static str)];
+type TemplateFiles = [(&'static str, &'static str)];
 
-const PYTHON: &Files =
+const PYTHON: &TemplateFiles =
     &[("handler.py", include_str!("../../../../runtimes/python/example/handler.py"))];
-const NODE: &Files =
+const NODE: &TemplateFiles =
     &[("handler.mjs", include_str!("../../../../runtimes/node/example/handler.mjs"))];
-const JAVA: &Files =
+const JAVA: &TemplateFiles =
     &[("Hello.java", include_str!("../../../../runtimes/java/example/Hello.java"))];
-const SHELL: &Files =
+const SHELL: &TemplateFiles =
     &[("handler.sh", include_str!("../../../../runtimes/shell/example/handler.sh"))];
-const GO: &Files = &[
+const GO: &TemplateFiles = &[
     ("go.mod", include_str!("../../../../runtimes/go/go.mod")),
     ("main.go", include_str!("../../../../runtimes/go/main.go")),
     ("snowmelt/serve.go", include_str!("../../../../runtimes/go/snowmelt/serve.go")),
@@ -29,8 +29,8 @@ const GO: &Files = &[
 ///
 /// # Errors
 /// `SM-0110` if the folder exists or cannot be created.
-pub fn run(args: &NewArgs, printer: Printer) -> Outcome {
-    let (files, code): (&Files, &str) = match args.runtime {
+pub fn run(args: &NewArgs, printer: Printer) -> CommandOutcome {
+    let (files, code): (&TemplateFiles, &str) = match args.runtime {
         RuntimeName::Python => (PYTHON, "handler.py"),
         RuntimeName::Node => (NODE, "handler.mjs"),
         RuntimeName::Java => (JAVA, "Hello.java"),
@@ -63,7 +63,7 @@ fn name_of(folder: &Path) -> String {
     }
 }
 
-fn create(folder: &Path, files: &Files) -> Result<(), ErrorReport> {
+fn create(folder: &Path, files: &TemplateFiles) -> Result<(), ErrorReport> {
     std::fs::create_dir(folder).map_err(|error| failed(folder, &error))?;
     for (name, content) in files {
         let path = folder.join(name);

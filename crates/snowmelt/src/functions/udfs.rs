@@ -17,15 +17,15 @@ use crate::args::{
 };
 use crate::config::Config;
 use crate::input::{self, function_files, secrets};
-use crate::output::{Layout, draw, list};
+use crate::output::{TableLayout, draw, list};
 use crate::platform::with_platform;
-use crate::terminal::{Outcome, Printer, printer, text};
+use crate::terminal::{CommandOutcome, Printer, printer, text};
 
 /// Runs one of the commands.
 ///
 /// # Errors
 /// Errors of the platform and of the code.
-pub fn run(command: &UdfCommand, config: &Config, printer: Printer) -> Outcome {
+pub fn run(command: &UdfCommand, config: &Config, printer: Printer) -> CommandOutcome {
     match command {
         UdfCommand::Add(args) => add(args, config, printer),
         UdfCommand::Ls(args) => ls(args, config, printer),
@@ -36,7 +36,7 @@ pub fn run(command: &UdfCommand, config: &Config, printer: Printer) -> Outcome {
     }
 }
 
-fn add(args: &AddUdfArgs, config: &Config, printer: Printer) -> Outcome {
+fn add(args: &AddUdfArgs, config: &Config, printer: Printer) -> CommandOutcome {
     let files = function_files::collect(&args.files)?;
     let source = UdfSource {
         code: input::code(&args.file)?,
@@ -60,7 +60,7 @@ fn add(args: &AddUdfArgs, config: &Config, printer: Printer) -> Outcome {
     Ok(0)
 }
 
-fn ls(args: &ListArgs, config: &Config, printer: Printer) -> Outcome {
+fn ls(args: &ListArgs, config: &Config, printer: Printer) -> CommandOutcome {
     let label = "listing";
     let udfs =
         with_platform(&args.platform, config, printer, label, async |client| client.udfs().await)?;
@@ -90,7 +90,7 @@ fn packages(udf: &UdfSummary) -> String {
     all.map(String::as_str).collect::<Vec<_>>().join(" ")
 }
 
-fn show(args: &ShowUdfArgs, config: &Config, printer: Printer) -> Outcome {
+fn show(args: &ShowUdfArgs, config: &Config, printer: Printer) -> CommandOutcome {
     let label = format!("showing {}", args.name);
     let udf = with_platform(&args.platform, config, printer, &label, async |client| {
         client.udf(&args.name).await
@@ -127,7 +127,7 @@ fn lines(udf: &UdfSummary) -> String {
     all.map(|(name, value)| format!("{name:<12} {}\n", text::visible(&value))).collect()
 }
 
-fn test(args: &TestUdfArgs, config: &Config, printer: Printer) -> Outcome {
+fn test(args: &TestUdfArgs, config: &Config, printer: Printer) -> CommandOutcome {
     let call = format!("{}({})", args.name, args.arguments.join(", "));
     let label = format!("calling {}", args.name);
     let result = with_platform(&args.platform, config, printer, &label, async |client| {
@@ -145,7 +145,7 @@ fn test(args: &TestUdfArgs, config: &Config, printer: Printer) -> Outcome {
     Ok(0)
 }
 
-fn log(args: &UdfLogArgs, config: &Config, printer: Printer) -> Outcome {
+fn log(args: &UdfLogArgs, config: &Config, printer: Printer) -> CommandOutcome {
     let label = format!("reading the log of {}", args.name);
     let entries = with_platform(&args.platform, config, printer, &label, async |client| {
         client.udf_log(&args.name, args.tail).await
@@ -162,7 +162,7 @@ fn log_text(entry: &UdfLogEntry) -> String {
     logs::entry(&format!("{from} {}", text::moment(entry.at_ms)), &entry.text)
 }
 
-fn rm(args: &RemoveUdfArgs, config: &Config, printer: Printer) -> Outcome {
+fn rm(args: &RemoveUdfArgs, config: &Config, printer: Printer) -> CommandOutcome {
     let label = format!("removing {}", args.name);
     with_platform(&args.platform, config, printer, &label, async |client| {
         client.remove_udf(&args.name).await
@@ -240,7 +240,7 @@ fn drawn(answer: &[RecordBatch]) -> Result<String, ErrorReport> {
     if rows.is_empty() {
         return Ok("no rows".to_owned());
     }
-    Ok(draw(&headings, &rows, Layout::unlimited()).trim_end().to_owned())
+    Ok(draw(&headings, &rows, TableLayout::unlimited()).trim_end().to_owned())
 }
 
 fn cell(batch: &RecordBatch, column: usize, row: usize) -> Result<String, ErrorReport> {

@@ -12,9 +12,9 @@ use snowmelt_image::read::LocalSource;
 use snowmelt_image::source::{Access, ImageLocation, Layout, Origin, Reference, Registry};
 use snowmelt_image::{Error, Image, Options, Result};
 
+use super::progress_watch::{WatchedOrigin, blocking};
 use super::transfer::progress_callback;
-use super::watched::{WatchedOrigin, blocking};
-use crate::terminal::Progress;
+use crate::terminal::ProgressDisplay;
 
 /// The list of the packages that the base has installed.
 const STATUS: &str = "var/lib/dpkg/status";
@@ -29,17 +29,17 @@ pub(super) enum BaseImage {
     /// An image of another kind, which is converted.
     Origin(Arc<dyn Origin + Send + Sync>),
     /// A local block image.
-    Blocks(Box<Blocks>),
+    Blocks(Box<BaseBlocks>),
 }
 
-pub(super) struct Blocks {
+pub(super) struct BaseBlocks {
     pub base: BlockBase,
     manifest: OciDigest,
     /// Protects the blobs from `prune` until the new image has a name.
     _lock: Box<dyn Send>,
 }
 
-impl Blocks {
+impl BaseBlocks {
     async fn fetch(
         image: Image,
         manifest: OciDigest,
@@ -57,7 +57,7 @@ impl BaseImage {
     pub async fn find(
         place: Option<&ImageLocation>,
         layout: &Layout,
-        progress: &Arc<Progress>,
+        progress: &Arc<ProgressDisplay>,
     ) -> Result<Self> {
         match place {
             None => Ok(Self::Nothing),
@@ -67,14 +67,20 @@ impl BaseImage {
         }
     }
 
-    async fn named(name: &Reference, layout: &Layout, progress: &Arc<Progress>) -> Result<Self> {
+    async fn named(
+        name: &Reference,
+        layout: &Layout,
+        progress: &Arc<ProgressDisplay>,
+    ) -> Result<Self> {
         match layout.find(Some(&name.to_string())) {
             Err(Error::Missing { .. }) => {}
             found => {
                 let manifest = found?;
                 let lock = Box::new(layout.pin(&manifest.digest)?);
                 let image = exchange::read(layout, &manifest)?;
-                return Blocks::fetch(image, manifest.digest, lock, layout).await.map(Self::Blocks);
+                return BaseBlocks::fetch(image, manifest.digest, lock, layout)
+                    .await
+                    .map(Self::Blocks);
             }
         }
         progress.set_label(format!("querying {}", name.registry));
@@ -88,11 +94,11 @@ impl BaseImage {
                 .await?;
         let image = pulled.image.clone();
         let digest = pulled.manifest.digest.clone();
-        Blocks::fetch(image, digest, Box::new(pulled), layout).await.map(Self::Blocks)
+        BaseBlocks::fetch(image, digest, Box::new(pulled), layout).await.map(Self::Blocks)
     }
 
     /// An identity of the base that changes when its packages change.
-    pub async fn identity(&self, progress: &Arc<Progress>) -> Result<String> {
+    pub async fn identity(&self, progress: &Arc<ProgressDisplay>) -> Result<String> {
         Ok(match self {
             Self::Nothing => String::new(),
             Self::Folder(folder) => match status(folder)? {
@@ -117,7 +123,7 @@ impl BaseImage {
         self,
         layout: &Layout,
         options: Options,
-        progress: &Arc<Progress>,
+        progress: &Arc<ProgressDisplay>,
     ) -> Result<(Self, Option<Vec<u8>>)> {
         let blocks = match self {
             Self::Nothing => return Ok((Self::Nothing, None)),
@@ -135,7 +141,7 @@ impl BaseImage {
                 let converted = blocking(progress, convert).await?;
                 let image = converted.image.clone();
                 let digest = converted.manifest.digest.clone();
-                Blocks::fetch(image, digest, Box::new(converted), layout).await?
+                BaseBlocks::fetch(image, digest, Box::new(converted), layout).await?
             }
         };
         let found = blocks.base.file(STATUS, LARGEST_STATUS).await?;

@@ -16,21 +16,21 @@ use snowmelt_package::{Environment, Installer, Python};
 use snowmelt_types::{Code, ErrorReport, Report};
 
 use super::base::BaseImage;
+use super::progress_watch::{ProgressWatch, WatchedOrigin, blocking};
 use super::report::BuildReport;
 use super::transfer::{amount, progress_callback, summary};
-use super::watched::{Watch, WatchedOrigin, blocking};
 use super::{display_name, failure, layout, work};
 use crate::args::{Content, ImageBuildArgs};
 use crate::config::Config;
 use crate::input;
-use crate::terminal::{Outcome, Printer, Progress};
+use crate::terminal::{CommandOutcome, Printer, ProgressDisplay};
 
 /// Default path of a model in the image.
 const MODEL_PATH: &str = "/model";
 /// Default path of code in the image.
 const CODE_PATH: &str = "/app";
 
-pub(super) fn build(args: &ImageBuildArgs, config: &Config, printer: Printer) -> Outcome {
+pub(super) fn build(args: &ImageBuildArgs, config: &Config, printer: Printer) -> CommandOutcome {
     let began = Instant::now();
     let settings = settings(args)?;
     let contents = contents(args)?;
@@ -170,7 +170,7 @@ async fn debian(
     config: &Config,
     base_image: BaseImage,
     (store, options): (&Layout, Options),
-    progress: &Arc<Progress>,
+    progress: &Arc<ProgressDisplay>,
 ) -> Result<(BaseImage, Option<Part>), ErrorReport> {
     if args.debian.is_empty() {
         return Ok((base_image, None));
@@ -194,7 +194,7 @@ async fn debian(
             let (base_image, status) =
                 base_image.with_status(store, options, progress).await.map_err(reported)?;
             progress.set_label(format!("fetching Debian packages {}", names.join(", ")));
-            let fetch = move |watch: Watch| {
+            let fetch = move |watch: ProgressWatch| {
                 let requested = DebianPackages { names: &names, base: &base, essential, refresh };
                 shelf.fetch(&requested, status.as_deref(), &|what, bytes| watch.read(what, bytes))
             };
@@ -212,7 +212,7 @@ impl Packages {
     async fn unpacked(
         requirements: &[String],
         config: &Config,
-        progress: &Arc<Progress>,
+        progress: &Arc<ProgressDisplay>,
     ) -> Result<Self, ErrorReport> {
         if requirements.is_empty() {
             return Ok(Self(None));
@@ -255,13 +255,13 @@ impl Packages {
 async fn build_image(
     (base_image, mut parts, settings): (BaseImage, Vec<Part>, Settings),
     (store, options): (&Layout, Options),
-    progress: &Arc<Progress>,
+    progress: &Arc<ProgressDisplay>,
 ) -> Result<(Converted, Vec<String>)> {
     if let BaseImage::Folder(folder) = &base_image {
         parts.insert(0, base_part(folder));
     }
     let store = store.clone();
-    let run = move |watch: Watch| {
+    let run = move |watch: ProgressWatch| {
         let names = parts.iter().map(|part| part.name.clone()).collect();
         let on_progress = |what: &str, bytes| watch.read(what, bytes);
         let (origin, blocks);

@@ -4,21 +4,21 @@ use snowmelt_api::{DamagedBlock, ImageRequest, VerifiedImage};
 use snowmelt_image::source::Access;
 use snowmelt_types::{ByteSize, Code, ErrorReport};
 
-use super::{asked, own, work};
+use super::{asked, user_access, work};
 use crate::args::ImageVerifyArgs;
 use crate::config::Config;
 use crate::output::list;
-use crate::terminal::{Outcome, Printer, text};
+use crate::terminal::{CommandOutcome, Printer, text};
 
-pub(super) fn verify(args: &ImageVerifyArgs, config: &Config, printer: Printer) -> Outcome {
+pub(super) fn verify(args: &ImageVerifyArgs, config: &Config, printer: Printer) -> CommandOutcome {
     let label = format!("verifying {}", args.image);
-    let verified = match own::is_path(&args.image) {
+    let verified = match user_access::is_path(&args.image) {
         true => work(config, printer, &label, async |_| {
-            let found = own::find(config, &args.image).await?;
+            let found = user_access::find(config, &args.image).await?;
             snowmelt_control::images::verify(&found, &Access::own()).await
         })?,
         false => {
-            let access = own::access_of(config, &[&args.image])?;
+            let access = user_access::access_of(config, &[&args.image])?;
             let request = ImageRequest { image: args.image.clone(), access };
             asked(config, printer, &label, async |client, progress| {
                 client.verify_image(&request, &mut |text| progress.set_label(text)).await
@@ -28,7 +28,7 @@ pub(super) fn verify(args: &ImageVerifyArgs, config: &Config, printer: Printer) 
     report(args, &verified, printer)
 }
 
-fn report(args: &ImageVerifyArgs, verified: &VerifiedImage, printer: Printer) -> Outcome {
+fn report(args: &ImageVerifyArgs, verified: &VerifiedImage, printer: Printer) -> CommandOutcome {
     let VerifiedImage { name, damages, .. } = verified;
     let headings = ["blob", ">block", "reason"];
     let rows: Vec<_> = damages.iter().map(row).collect();

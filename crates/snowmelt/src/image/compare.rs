@@ -4,28 +4,28 @@ use snowmelt_api::{DifferenceRequest, ImageDifference, PartAmount, PathChange, S
 use snowmelt_image::source::Access;
 use snowmelt_types::ByteSize;
 
-use super::{asked, own, work};
+use super::{asked, user_access, work};
 use crate::args::{ImageDiffArgs, ShowFormat};
 use crate::config::Config;
-use crate::output::{Layout, draw, list};
-use crate::terminal::{Outcome, Printer, printer, text};
+use crate::output::{TableLayout, draw, list};
+use crate::terminal::{CommandOutcome, Printer, printer, text};
 
 /// Exit code for images that differ.
 const DIFFERENT: u8 = 1;
 
-pub(super) fn diff(args: &ImageDiffArgs, config: &Config, printer: Printer) -> Outcome {
+pub(super) fn diff(args: &ImageDiffArgs, config: &Config, printer: Printer) -> CommandOutcome {
     let label = format!("comparing {} with {}", args.first, args.second);
-    let found = match own::is_path(&args.first) || own::is_path(&args.second) {
+    let found = match user_access::is_path(&args.first) || user_access::is_path(&args.second) {
         // Both are read by one process, so an image of the platform is read in the state folder.
         true => work(config, printer, &label, async |_| {
-            let first = own::find(config, &args.first).await?;
-            let second = own::find(config, &args.second).await?;
+            let first = user_access::find(config, &args.first).await?;
+            let second = user_access::find(config, &args.second).await?;
             snowmelt_control::images::compare(&first, &second, &Access::own()).await
         })?,
         false => {
             let first = args.first.clone();
             let second = args.second.clone();
-            let access = own::access_of(config, &[&first, &second])?;
+            let access = user_access::access_of(config, &[&first, &second])?;
             let request = DifferenceRequest { first, second, access };
             asked(config, printer, &label, async |client, progress| {
                 client.compare_images(&request, &mut |text| progress.set_label(text)).await
@@ -51,7 +51,7 @@ fn lines(found: &ImageDifference) -> String {
         format!("{:<10} {}\n", word(*change), text::visible(path))
     };
     let changes: String = found.changes.iter().map(change).collect();
-    let shares = draw(&headings, &rows, Layout::unlimited());
+    let shares = draw(&headings, &rows, TableLayout::unlimited());
     if changes.is_empty() { shares } else { format!("{shares}\n{changes}") }
 }
 

@@ -3,9 +3,9 @@
 //! | part | file |
 //! |---|---|
 //! | `convert`, `push`, `pull` | `transfer` |
-//! | files, credentials and certificates of the user | `own` |
+//! | files, credentials and certificates of the user | `user_access` |
 //! | `build`: an image from a base, packages and code | `build`, `base`, `report` |
-//! | progress and cancellation of blocking work of `build` | `watched` |
+//! | progress and cancellation of blocking work of `build` | `progress_watch` |
 //! | `ls`, `inspect` | `show` |
 //! | `warm`: prefetch of blocks into the cache | `warm` |
 //! | `verify` | `check` |
@@ -18,12 +18,12 @@ mod base;
 mod build;
 mod check;
 mod compare;
-mod own;
+mod progress_watch;
 mod report;
 mod show;
 mod transfer;
+mod user_access;
 mod warm;
-mod watched;
 
 use std::sync::Arc;
 
@@ -37,13 +37,15 @@ use snowmelt_types::{ByteSize, ErrorReport, Report};
 use crate::args::{ImageCommand, ImagePruneArgs, ImageRmArgs};
 use crate::config::Config;
 use crate::platform;
-use crate::terminal::{Failure, Outcome, Printer, Progress, Signals, printer, text};
+use crate::terminal::{
+    CommandFailure, CommandOutcome, Printer, ProgressDisplay, Signals, printer, text,
+};
 
 /// Runs one of the commands.
 ///
 /// # Errors
 /// `SM-1001` to `SM-1004` for images that are refused, damaged, missing or cannot be fetched.
-pub fn run(command: &ImageCommand, config: &Config, printer: Printer) -> Outcome {
+pub fn run(command: &ImageCommand, config: &Config, printer: Printer) -> CommandOutcome {
     match command {
         ImageCommand::Convert(args) => transfer::convert(args, config, printer),
         ImageCommand::Build(args) => build::build(args, config, printer),
@@ -60,13 +62,13 @@ pub fn run(command: &ImageCommand, config: &Config, printer: Printer) -> Outcome
     }
 }
 
-fn rm(args: &ImageRmArgs, config: &Config, printer: Printer) -> Outcome {
+fn rm(args: &ImageRmArgs, config: &Config, printer: Printer) -> CommandOutcome {
     let name = args.name.to_string();
     platform::with_images(config, printer, async |client| client.remove_image(&name).await)?;
     Ok(0)
 }
 
-fn prune(args: &ImagePruneArgs, config: &Config, printer: Printer) -> Outcome {
+fn prune(args: &ImagePruneArgs, config: &Config, printer: Printer) -> CommandOutcome {
     let request = PruneRequest { dry_run: args.dry_run, blocks: args.blocks };
     let pruned =
         platform::with_images(config, printer, async |client| client.prune_images(&request).await)?;
@@ -84,7 +86,7 @@ fn prune(args: &ImagePruneArgs, config: &Config, printer: Printer) -> Outcome {
     Ok(0)
 }
 
-fn key(config: &Config, printer: Printer) -> Outcome {
+fn key(config: &Config, printer: Printer) -> CommandOutcome {
     let found = platform::with_images(config, printer, async |client| client.image_key().await)?;
     printer::print(&format!("{}\n", found.key))?;
     Ok(0)
@@ -105,7 +107,7 @@ fn display_name(name: &Reference) -> String {
     short_name(&name.to_string()).to_owned()
 }
 
-fn failure(error: snowmelt_image::Error) -> Failure {
+fn failure(error: snowmelt_image::Error) -> CommandFailure {
     error.report().into()
 }
 
@@ -114,10 +116,10 @@ fn asked<T>(
     config: &Config,
     printer: Printer,
     label: &str,
-    work: impl AsyncFnOnce(&ApiClient, &Progress) -> std::result::Result<T, ErrorReport>,
-) -> std::result::Result<T, Failure> {
+    work: impl AsyncFnOnce(&ApiClient, &ProgressDisplay) -> Result<T, ErrorReport>,
+) -> Result<T, CommandFailure> {
     platform::with_images(config, printer, async |client| {
-        let progress = Progress::on_terminal(config.progress.value, printer, label);
+        let progress = ProgressDisplay::on_terminal(config.progress.value, printer, label);
         work(client, &progress).await
     })
 }
@@ -127,19 +129,20 @@ fn work<T>(
     config: &Config,
     printer: Printer,
     label: &str,
-    work: impl AsyncFnOnce(&Arc<Progress>) -> std::result::Result<T, ErrorReport>,
-) -> std::result::Result<T, Failure> {
+    work: impl AsyncFnOnce(&Arc<ProgressDisplay>) -> std::result::Result<T, ErrorReport>,
+) -> std::result::Result<T, CommandFailure> {
     if let Some(file) = &config.ca_file {
         trust_authorities(&file.value).map_err(failure)?;
     }
     let runtime = platform::server_runtime()?;
     let done = runtime.block_on(async {
         let signals = Signals::listen(printer)?;
-        let progress = Arc::new(Progress::on_terminal(config.progress.value, printer, label));
+        let progress =
+            Arc::new(ProgressDisplay::on_terminal(config.progress.value, printer, label));
         tokio::select! {
             biased;
             () = signals.token().cancelled() => Err(signals.failure()),
-            done = work(&progress) => done.map_err(Failure::from),
+            done = work(&progress) => done.map_err(CommandFailure::from),
         }
     });
     // A blocking read of a layer must not delay the exit.

@@ -10,7 +10,7 @@ use snowmelt_image::exchange::Sent;
 use snowmelt_types::{ByteSize, ErrorReport};
 
 use crate::args::ShowFormat;
-use crate::output::{Layout, draw, list};
+use crate::output::{TableLayout, draw, list};
 use crate::terminal::printer;
 
 /// The result of a build.
@@ -19,7 +19,7 @@ pub(super) struct BuildReport {
     name: String,
     manifest: OciDigest,
     /// The layers from the lowest one.
-    layers: Vec<Layer>,
+    layers: Vec<LayerReport>,
     /// Layers that already existed locally.
     reused: usize,
     /// Number of compressed blocks, including those of the metadata part.
@@ -45,7 +45,7 @@ struct MissingLibrary {
 }
 
 #[derive(Serialize)]
-struct Layer {
+struct LayerReport {
     name: String,
     digest: OciDigest,
     bytes: u64,
@@ -66,7 +66,7 @@ impl BuildReport {
         let all = &built.image.layers;
         let base_layers = all.len().saturating_sub(names.len());
         let named = (0..base_layers).map(|_| "base").chain(names.iter().map(String::as_str));
-        let layers = all.iter().zip(named).map(|(blob, name)| Layer {
+        let layers = all.iter().zip(named).map(|(blob, name)| LayerReport {
             name: name.to_owned(),
             digest: blob.digest.clone(),
             bytes: blob.size,
@@ -109,13 +109,13 @@ impl BuildReport {
     }
 
     fn table(&self) -> String {
-        let row = |layer: &Layer| {
+        let row = |layer: &LayerReport| {
             let what = if layer.written { "written" } else { "reused" };
             let (stored, raw) =
                 (ByteSize(layer.bytes).to_string(), ByteSize(layer.raw_bytes).to_string());
             vec![Some(layer.name.clone()), Some(stored), Some(raw), Some(what.to_owned())]
         };
         let rows: Vec<_> = self.layers.iter().map(row).collect();
-        draw(&["layer", ">stored", ">raw", ""], &rows, Layout::unlimited())
+        draw(&["layer", ">stored", ">raw", ""], &rows, TableLayout::unlimited())
     }
 }

@@ -4,13 +4,13 @@ use snowmelt_api::{ImageBlob, ImageDetail, ImagePlace, ImageRequest, ImageSummar
 use snowmelt_image::source::Access;
 use snowmelt_types::ByteSize;
 
-use super::{asked, own, work};
+use super::{asked, user_access, work};
 use crate::args::{ImageInspectArgs, ImageLsArgs, ShowFormat};
 use crate::config::Config;
-use crate::output::{Layout, draw, list};
-use crate::terminal::{Outcome, Printer, printer, text};
+use crate::output::{TableLayout, draw, list};
+use crate::terminal::{CommandOutcome, Printer, printer, text};
 
-pub(super) fn ls(args: &ImageLsArgs, config: &Config, printer: Printer) -> Outcome {
+pub(super) fn ls(args: &ImageLsArgs, config: &Config, printer: Printer) -> CommandOutcome {
     let images = asked(config, printer, "listing", async |client, _| client.images().await)?;
     let headings = ["name", "manifest", ">stored", ">raw", ">layers", ">block"];
     let rows: Vec<_> = images.iter().map(row).collect();
@@ -37,15 +37,19 @@ fn short(digest: &str) -> String {
     digest.rsplit(':').next().unwrap_or_default().chars().take(12).collect()
 }
 
-pub(super) fn inspect(args: &ImageInspectArgs, config: &Config, printer: Printer) -> Outcome {
+pub(super) fn inspect(
+    args: &ImageInspectArgs,
+    config: &Config,
+    printer: Printer,
+) -> CommandOutcome {
     let label = format!("looking for {}", args.image);
-    let image = match own::is_path(&args.image) {
+    let image = match user_access::is_path(&args.image) {
         true => work(config, printer, &label, async |_| {
-            let found = own::find(config, &args.image).await?;
+            let found = user_access::find(config, &args.image).await?;
             snowmelt_control::images::detail(&found, &Access::own()).await
         })?,
         false => {
-            let access = own::access_of(config, &[&args.image])?;
+            let access = user_access::access_of(config, &[&args.image])?;
             let request = ImageRequest { image: args.image.clone(), access };
             asked(config, printer, &label, async |client, _| client.image(&request).await)?
         }
@@ -91,5 +95,5 @@ fn lines(image: &ImageDetail) -> String {
         cells.map(Some).to_vec()
     };
     let rows: Vec<_> = image.blobs.iter().map(row).collect();
-    format!("{head}\n{}", draw(&headings, &rows, Layout::unlimited()))
+    format!("{head}\n{}", draw(&headings, &rows, TableLayout::unlimited()))
 }

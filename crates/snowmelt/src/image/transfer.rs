@@ -7,12 +7,16 @@ use snowmelt_image::Converted;
 use snowmelt_image::source::{ImageLocation, Reference};
 use snowmelt_types::{ByteSize, Code, ErrorReport};
 
-use super::{asked, display_name, own};
+use super::{asked, display_name, user_access};
 use crate::args::{ImageConvertArgs, ImagePullArgs, ImagePushArgs};
 use crate::config::Config;
-use crate::terminal::{Outcome, Printer, Progress, text};
+use crate::terminal::{CommandOutcome, Printer, ProgressDisplay, text};
 
-pub(super) fn convert(args: &ImageConvertArgs, config: &Config, printer: Printer) -> Outcome {
+pub(super) fn convert(
+    args: &ImageConvertArgs,
+    config: &Config,
+    printer: Printer,
+) -> CommandOutcome {
     let source = &args.source;
     let name = match (&args.name, source) {
         (Some(name), _) => name,
@@ -35,17 +39,17 @@ fn convert_source(
     block_size: Option<u64>,
     config: &Config,
     printer: Printer,
-) -> Outcome {
+) -> CommandOutcome {
     let access = match source {
-        ImageLocation::Registry(from) => own::access(config, &[from])?,
-        _ => own::access(config, &[])?,
+        ImageLocation::Registry(from) => user_access::access(config, &[from])?,
+        _ => user_access::access(config, &[])?,
     };
     let label = format!("reading {source}");
     let converted = asked(config, printer, &label, async |client, progress| {
         let (source, image) = match source {
             ImageLocation::Registry(from) => (ImageSource::Registry(from.to_string()), None),
             local => {
-                let (described, image) = own::open(local).await?;
+                let (described, image) = user_access::open(local).await?;
                 (ImageSource::Client(described), Some(image))
             }
         };
@@ -83,9 +87,9 @@ fn line(converted: &ConvertedImage, name: &str) -> String {
     format!("{name}: {layers}{reused}, {stored} of {raw}{devices}")
 }
 
-pub(super) fn push(args: &ImagePushArgs, config: &Config, printer: Printer) -> Outcome {
+pub(super) fn push(args: &ImagePushArgs, config: &Config, printer: Printer) -> CommandOutcome {
     let to = args.to.as_ref().unwrap_or(&args.name);
-    let access = own::access(config, &[to])?;
+    let access = user_access::access(config, &[to])?;
     let request = PushRequest { name: args.name.to_string(), to: to.to_string(), access };
     let label = format!("querying {}", to.registry);
     let pushed = asked(config, printer, &label, async |client, progress| {
@@ -97,7 +101,7 @@ pub(super) fn push(args: &ImagePushArgs, config: &Config, printer: Printer) -> O
     Ok(0)
 }
 
-pub(super) fn pull(args: &ImagePullArgs, config: &Config, printer: Printer) -> Outcome {
+pub(super) fn pull(args: &ImagePullArgs, config: &Config, printer: Printer) -> CommandOutcome {
     let from = match (&args.from, &args.name) {
         (ImageLocation::Registry(from), _) => from,
         // The source is local, and an image of another kind.
@@ -105,7 +109,7 @@ pub(super) fn pull(args: &ImagePullArgs, config: &Config, printer: Printer) -> O
         (source, None) => return Err(name_required("pull", source).into()),
     };
     let name = args.name.as_ref().unwrap_or(from);
-    let access = own::access(config, &[from])?;
+    let access = user_access::access(config, &[from])?;
     let request = PullRequest { from: from.to_string(), name: name.to_string(), access };
     let label = format!("querying {}", from.registry);
     let pulled = asked(config, printer, &label, async |client, progress| {
@@ -124,7 +128,7 @@ pub(super) fn amount(blobs: u64, bytes: u64) -> String {
 }
 
 pub(super) fn progress_callback(
-    progress: &Arc<Progress>,
+    progress: &Arc<ProgressDisplay>,
     verb: &'static str,
 ) -> impl Fn(usize, usize, u64) + Sync {
     let progress = Arc::clone(progress);

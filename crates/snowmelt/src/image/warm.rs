@@ -3,20 +3,20 @@
 use snowmelt_api::WarmRequest;
 use snowmelt_types::ByteSize;
 
-use super::{asked, own};
+use super::{asked, user_access};
 use crate::args::ImageWarmArgs;
 use crate::config::Config;
-use crate::terminal::{Outcome, Printer, text};
+use crate::terminal::{CommandOutcome, Printer, text};
 
-pub(super) fn warm(args: &ImageWarmArgs, config: &Config, printer: Printer) -> Outcome {
+pub(super) fn warm(args: &ImageWarmArgs, config: &Config, printer: Printer) -> CommandOutcome {
     let label = format!("looking for {}", args.image);
     let image = args.image.clone();
     let all = args.all;
-    if own::is_path(&image) {
+    if user_access::is_path(&image) {
         printer.note(&format!("the blocks of {image} are already on this machine"));
         return Ok(0);
     }
-    let request = WarmRequest { access: own::access_of(config, &[&image])?, image, all };
+    let request = WarmRequest { access: user_access::access_of(config, &[&image])?, image, all };
     let warmed = asked(config, printer, &label, async |client, progress| {
         client.warm_image(&request, &mut |text| progress.set_label(text)).await
     })?;

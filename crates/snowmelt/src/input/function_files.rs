@@ -25,7 +25,7 @@ use crate::terminal::text;
 /// # Errors
 /// `SM-0230` with the file that is missing, too large, changes, or cannot have its name.
 pub fn collect(given: &[OsString]) -> Result<Vec<LocalFile>, ErrorReport> {
-    let mut found = Found::default();
+    let mut found = FunctionPaths::default();
     for text in given {
         let (path, name) = split(text);
         found.add(&path, name)?;
@@ -58,12 +58,12 @@ fn split(text: &OsString) -> (PathBuf, Option<String>) {
 
 /// Paths by the names that functions use.
 #[derive(Default)]
-struct Found {
+struct FunctionPaths {
     paths: BTreeMap<String, PathBuf>,
     bytes: u64,
 }
 
-impl Found {
+impl FunctionPaths {
     /// Adds a file, or all files of a folder. `.` as the name of a folder puts its files beside
     /// each other at the top.
     fn add(&mut self, path: &Path, name: Option<String>) -> Result<(), ErrorReport> {

@@ -7,15 +7,15 @@ use snowmelt_types::{ByteSize, Code, ErrorReport};
 
 use crate::args::BackupArgs;
 use crate::config::Config;
-use crate::platform::{self, Platform};
-use crate::terminal::{Outcome, Printer, printer, text};
+use crate::platform::{self, CommandPlatform};
+use crate::terminal::{CommandOutcome, Printer, printer, text};
 
 /// Makes a copy of the state and prints its path, or restores one.
 ///
 /// # Errors
 /// `SM-0505` for a state or a copy that is damaged or missing, `SM-0504` for a restore while a
 /// server runs, `SM-0114` for a copy that cannot be written.
-pub fn run(args: &BackupArgs, config: &Config, printer: Printer) -> Outcome {
+pub fn run(args: &BackupArgs, config: &Config, printer: Printer) -> CommandOutcome {
     let state = &config.state.value;
     if args.restore {
         let done = backups::restore(state, args.file.as_deref())?;
@@ -29,7 +29,7 @@ pub fn run(args: &BackupArgs, config: &Config, printer: Printer) -> Outcome {
         return Err(refused(file, "there is a file with this name").into());
     }
     let made = if platform::answers(&config.socket.value)? {
-        platform::with(Platform::server(None, config), printer, async |client, _| {
+        platform::with(CommandPlatform::server(None, config), printer, async |client, _| {
             client.back_up().await
         })?
     } else {

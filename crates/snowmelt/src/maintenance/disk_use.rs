@@ -15,7 +15,7 @@ use snowmelt_types::{ByteSize, Code, ErrorReport};
 use crate::args::DuArgs;
 use crate::config::Config;
 use crate::output::list;
-use crate::terminal::{Outcome, Printer};
+use crate::terminal::{CommandOutcome, Printer};
 
 /// The parts of the state folder: name, content, means to make it smaller.
 const KNOWN: [(&str, &str, &str); 17] = [
@@ -41,9 +41,9 @@ const KNOWN: [(&str, &str, &str); 17] = [
 /// The name of the row for everything that [`KNOWN`] does not name.
 const REST: &str = "others";
 
-/// A part of the state folder.
+/// A folder or another part of the state folder.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-struct Part {
+struct FolderPart {
     name: &'static str,
     bytes: u64,
     files: u64,
@@ -55,7 +55,7 @@ struct Part {
 ///
 /// # Errors
 /// `SM-0505` if a folder may not be read; `SM-0114` if stdout cannot be written to.
-pub fn run(args: &DuArgs, config: &Config, printer: Printer) -> Outcome {
+pub fn run(args: &DuArgs, config: &Config, printer: Printer) -> CommandOutcome {
     let state = &config.state.value;
     if let Some(folder) = closed_to_us(state) {
         let message = format!("cannot read {}: permission denied", folder.display());
@@ -64,7 +64,7 @@ pub fn run(args: &DuArgs, config: &Config, printer: Printer) -> Outcome {
         return Err(ErrorReport::new(Code::STATE, message).hint(hint).into());
     }
     let parts = parts(state);
-    let cells = |part: &Part| {
+    let cells = |part: &FolderPart| {
         let size = ByteSize(part.bytes).to_string();
         [part.name, &size, part.holds, part.smaller].map(str::to_owned).to_vec()
     };
@@ -83,13 +83,13 @@ fn closed_to_us(state: &Path) -> Option<PathBuf> {
     })
 }
 
-fn parts(state: &Path) -> Vec<Part> {
+fn parts(state: &Path) -> Vec<FolderPart> {
     let mut seen = HashSet::new();
-    let mut parts: Vec<Part> = KNOWN
+    let mut parts: Vec<FolderPart> = KNOWN
         .iter()
         .map(|(name, holds, smaller)| {
             let (bytes, files) = used(&state.join(name), &mut seen);
-            Part { name, bytes, files, holds, smaller }
+            FolderPart { name, bytes, files, holds, smaller }
         })
         .collect();
     let entries = fs::read_dir(state).into_iter().flatten().flatten();
@@ -100,7 +100,13 @@ fn parts(state: &Path) -> Vec<Part> {
         let (more, of) = used(&path, &mut seen);
         (bytes, files) = (bytes + more, files + of);
     }
-    parts.push(Part { name: REST, bytes, files, holds: "logs of the server, locks", smaller: "" });
+    parts.push(FolderPart {
+        name: REST,
+        bytes,
+        files,
+        holds: "logs of the server, locks",
+        smaller: "",
+    });
     parts.retain(|part| part.files > 0);
     parts.sort_by(|a, b| b.bytes.cmp(&a.bytes).then(a.name.cmp(b.name)));
     parts

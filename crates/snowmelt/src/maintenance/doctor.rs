@@ -6,15 +6,15 @@ use snowmelt_node::doctor::{self, Check, Status};
 
 use crate::args::{DoctorArgs, ShowFormat};
 use crate::config::Config;
-use crate::output::{Layout, draw, list};
+use crate::output::{TableLayout, draw, list};
 use crate::server;
-use crate::terminal::{Outcome, Printer, printer};
+use crate::terminal::{CommandOutcome, Printer, printer};
 
 /// Checks this machine. Exit code 0 for no problems, 1 for warnings, 2 for failures.
 ///
 /// # Errors
 /// `SM-0114` if stdout cannot be written to.
-pub fn run(args: &DoctorArgs, config: &Config, printer: Printer) -> Outcome {
+pub fn run(args: &DoctorArgs, config: &Config, printer: Printer) -> CommandOutcome {
     let python = config.python.as_ref().map(|python| python.value.as_path());
     let mut checks =
         doctor::run((&config.state.value, &config.run.value), config.image_mount.value, python);
@@ -53,7 +53,7 @@ fn table(checks: &[Check]) -> String {
             .collect()
     };
     let rows: Vec<Vec<_>> = checks.iter().map(row).collect();
-    let drawn = draw(&["", "check", "found", "needed", "fix"], &rows, Layout::unlimited());
+    let drawn = draw(&["", "check", "found", "needed", "fix"], &rows, TableLayout::unlimited());
     let fits = |width: usize| drawn.lines().all(|line| line.chars().count() <= width);
     // The command of a fix must never be cut: on a narrow terminal a check takes several lines.
     let drawn = match printer::terminal_width().filter(|_| printer::stdout_is_terminal()) {

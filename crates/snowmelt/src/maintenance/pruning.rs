@@ -9,13 +9,13 @@ use crate::args::PruneArgs;
 use crate::config::Config;
 use crate::output::list;
 use crate::platform::with_platform;
-use crate::terminal::{Outcome, Printer};
+use crate::terminal::{CommandOutcome, Printer};
 
 /// Asks the platform to remove what nothing uses, or what that would be.
 ///
 /// # Errors
 /// The errors of the platform.
-pub fn run(args: &PruneArgs, config: &Config, printer: Printer) -> Outcome {
+pub fn run(args: &PruneArgs, config: &Config, printer: Printer) -> CommandOutcome {
     let request = PlatformPruneRequest { dry_run: !args.yes, results: args.results };
     let label = if args.yes { "pruning" } else { "looking for what is not used" };
     let parts = with_platform(&args.platform, config, printer, label, async |client| {

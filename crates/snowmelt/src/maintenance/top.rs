@@ -10,10 +10,10 @@ use snowmelt_types::{ByteSize, Code};
 
 use crate::args::{ShowFormat, TopArgs};
 use crate::config::Config;
-use crate::output::{Layout, draw, list};
-use crate::platform::{self, Platform};
+use crate::output::{TableLayout, draw, list};
+use crate::platform::{self, CommandPlatform};
 use crate::server;
-use crate::terminal::{Keys, Outcome, Printer, printer, text};
+use crate::terminal::{CommandOutcome, KeyPresses, Printer, printer, text};
 
 const REDRAW_INTERVAL: Duration = Duration::from_secs(1);
 /// Moves the cursor to the upper left corner and clears the screen.
@@ -23,13 +23,15 @@ const CLEAR: &str = "\x1b[H\x1b[J";
 ///
 /// # Errors
 /// `SM-0503` if none is running.
-pub fn run(args: &TopArgs, config: &Config, printer: Printer) -> Outcome {
+pub fn run(args: &TopArgs, config: &Config, printer: Printer) -> CommandOutcome {
     let socket = args.server.as_deref().unwrap_or(&config.socket.value);
     let json = args.output == ShowFormat::Json;
     let live = !args.once && !json && printer::stdout_is_terminal();
-    let shown =
-        platform::with(Platform::server(Some(socket), config), printer, async |client, _| {
-            let mut keys = live.then(Keys::read);
+    let shown = platform::with(
+        CommandPlatform::server(Some(socket), config),
+        printer,
+        async |client, _| {
+            let mut keys = live.then(KeyPresses::read);
             loop {
                 let figures = client.figures().await?;
                 match (json, live) {
@@ -43,7 +45,8 @@ pub fn run(args: &TopArgs, config: &Config, printer: Printer) -> Outcome {
                     return Ok(0);
                 }
             }
-        });
+        },
+    );
     match shown {
         // Ctrl-C is a normal exit here.
         Err(failure) if live && failure.report.code == Code::CANCELLED.code => Ok(0),
@@ -103,7 +106,8 @@ fn reserved(ledger: &LedgerFigures) -> String {
     let capacity =
         ["capacity".to_owned(), bytes(ledger.memory_bytes), text::count(ledger.instances)];
     rows.push(capacity.into_iter().chain([String::new()]).map(Some).collect());
-    let table = draw(&["reserved", ">memory", ">sandboxes", ">cores"], &rows, Layout::stdout(0));
+    let table =
+        draw(&["reserved", ">memory", ">sandboxes", ">cores"], &rows, TableLayout::stdout(0));
     format!(
         "{}\nroom       {} waiting, {} granted after waiting, {} refused\n",
         table.trim_end(),
@@ -142,7 +146,7 @@ fn caches(figures: &Figures) -> String {
             [(*metric).to_owned()].into_iter().chain(cells).map(Some).collect()
         })
         .collect();
-    draw(&headings, &rows, Layout::stdout(0))
+    draw(&headings, &rows, TableLayout::stdout(0))
 }
 
 /// The metrics of each cache, one per line, so that 80 columns are enough.
@@ -196,7 +200,7 @@ fn starts(starts: &[StartFigures]) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    draw(&["start", ">count", ">mean"], &rows, Layout::stdout(0))
+    draw(&["start", ">count", ">mean"], &rows, TableLayout::stdout(0))
 }
 
 fn zygotes(zygotes: &[ZygoteFigures]) -> String {
@@ -211,7 +215,7 @@ fn zygotes(zygotes: &[ZygoteFigures]) -> String {
     }
     let headings =
         ["zygote", "tenant", ">memory", ">imports", ">saves", ">forks", ">alive", "modules"];
-    draw(&headings, &rows, Layout::stdout(0))
+    draw(&headings, &rows, TableLayout::stdout(0))
 }
 
 fn branch(

@@ -5,15 +5,15 @@ use arrow::csv::{Writer, WriterBuilder};
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 
-use super::{Sink, Target};
+use super::{ResultTarget, Sink};
 
 struct Csv {
-    writer: Writer<Target>,
+    writer: Writer<ResultTarget>,
     schema: SchemaRef,
     started: bool,
 }
 
-pub(super) fn sink(target: Target, schema: &SchemaRef) -> Result<Box<dyn Sink>, ArrowError> {
+pub(super) fn sink(target: ResultTarget, schema: &SchemaRef) -> Result<Box<dyn Sink>, ArrowError> {
     let nested = schema.fields().iter().find(|field| field.data_type().is_nested());
     if let Some(field) = nested {
         let name = field.name();
@@ -31,7 +31,7 @@ impl Sink for Csv {
         self.writer.write(batch)
     }
 
-    fn finish(mut self: Box<Self>) -> Result<(Target, Vec<String>), ArrowError> {
+    fn finish(mut self: Box<Self>) -> Result<(ResultTarget, Vec<String>), ArrowError> {
         if !self.started {
             // A result without rows has a header too.
             self.writer.write(&RecordBatch::new_empty(self.schema.clone()))?;

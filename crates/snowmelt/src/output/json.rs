@@ -4,11 +4,11 @@ use arrow::array::RecordBatch;
 use arrow::error::ArrowError;
 use arrow::json::writer::{LineDelimited, Writer, WriterBuilder};
 
-use super::{Sink, Target};
+use super::{ResultTarget, Sink};
 
-struct Json(Writer<Target, LineDelimited>);
+struct Json(Writer<ResultTarget, LineDelimited>);
 
-pub(super) fn sink(target: Target) -> Box<dyn Sink> {
+pub(super) fn sink(target: ResultTarget) -> Box<dyn Sink> {
     Box::new(Json(WriterBuilder::new().with_explicit_nulls(true).build(target)))
 }
 
@@ -17,7 +17,7 @@ impl Sink for Json {
         self.0.write(batch)
     }
 
-    fn finish(mut self: Box<Self>) -> Result<(Target, Vec<String>), ArrowError> {
+    fn finish(mut self: Box<Self>) -> Result<(ResultTarget, Vec<String>), ArrowError> {
         self.0.finish()?;
         Ok((self.0.into_inner(), Vec::new()))
     }

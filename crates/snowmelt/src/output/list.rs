@@ -3,7 +3,7 @@
 use serde::Serialize;
 use snowmelt_types::{Code, ErrorReport};
 
-use super::{Layout, draw};
+use super::{TableLayout, draw};
 use crate::args::ListFormat;
 use crate::terminal::printer;
 
@@ -30,7 +30,7 @@ pub fn print(
 /// useless.
 fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
     let cells = |row: &Vec<String>| row.iter().cloned().map(Some).collect();
-    draw(headings, &rows.iter().map(cells).collect::<Vec<_>>(), Layout::unlimited())
+    draw(headings, &rows.iter().map(cells).collect::<Vec<_>>(), TableLayout::unlimited())
 }
 
 /// Indented JSON.

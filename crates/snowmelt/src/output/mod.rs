@@ -29,19 +29,19 @@ use snowmelt_types::{Code, ErrorReport};
 use crate::args::OutputFormat;
 use crate::terminal::printer;
 
-pub use table::{Cell, Layout, draw};
-pub use target::Target;
+pub use table::{Cell, TableLayout, draw};
+pub use target::ResultTarget;
 
 /// Encodes batches in one format.
 trait Sink {
     /// Writes one batch.
     fn write(&mut self, batch: &RecordBatch) -> Result<(), ArrowError>;
     /// Writes the remaining bytes; returns the target and notes for the user.
-    fn finish(self: Box<Self>) -> Result<(Target, Vec<String>), ArrowError>;
+    fn finish(self: Box<Self>) -> Result<(ResultTarget, Vec<String>), ArrowError>;
 }
 
 /// Target and format of a result; opened once its schema is known.
-pub struct Output<'a> {
+pub struct ResultOutput<'a> {
     /// The format.
     pub format: OutputFormat,
     /// The file; `None` for stdout.
@@ -50,7 +50,7 @@ pub struct Output<'a> {
     pub rows: u64,
 }
 
-impl Output<'_> {
+impl ResultOutput<'_> {
     /// The format of a file by its extension, if it is known.
     pub fn format_for(file: Option<&Path>) -> Option<OutputFormat> {
         match file?.extension()?.to_str()? {
@@ -84,7 +84,11 @@ impl Output<'_> {
     ///
     /// # Errors
     /// `SM-0114` if the target cannot be written or the format cannot represent the schema.
-    pub fn open(&self, target: Target, schema: &SchemaRef) -> Result<Writer, ErrorReport> {
+    pub fn open(
+        &self,
+        target: ResultTarget,
+        schema: &SchemaRef,
+    ) -> Result<ResultWriter, ErrorReport> {
         let failures = target.failures();
         let sink: Result<Box<dyn Sink>, ArrowError> = match self.format {
             OutputFormat::Table => Ok(table::sink(target, schema, self.layout())),
@@ -94,25 +98,25 @@ impl Output<'_> {
             OutputFormat::Arrow => arrow::stream_sink(target, schema),
             OutputFormat::Parquet => parquet::sink(target, schema),
         };
-        sink.map(|sink| Writer { sink, failures: failures.clone() })
+        sink.map(|sink| ResultWriter { sink, failures: failures.clone() })
             .map_err(|error| failures.report(&error))
     }
 
-    fn layout(&self) -> Layout {
+    fn layout(&self) -> TableLayout {
         match self.file {
-            Some(_) => Layout::unlimited(),
-            None => Layout::stdout(self.rows),
+            Some(_) => TableLayout::unlimited(),
+            None => TableLayout::stdout(self.rows),
         }
     }
 }
 
 /// A result that is being written. Dropping it before [`Self::finish`] leaves no file.
-pub struct Writer {
+pub struct ResultWriter {
     sink: Box<dyn Sink>,
-    failures: target::Failures,
+    failures: target::TargetError,
 }
 
-impl Writer {
+impl ResultWriter {
     /// Writes one batch. False if the reader closed the pipe.
     ///
     /// # Errors

@@ -7,11 +7,11 @@ use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
 
-use super::{Sink, Target};
+use super::{ResultTarget, Sink};
 
-struct Parquet(ArrowWriter<Target>);
+struct Parquet(ArrowWriter<ResultTarget>);
 
-pub(super) fn sink(target: Target, schema: &SchemaRef) -> Result<Box<dyn Sink>, ArrowError> {
+pub(super) fn sink(target: ResultTarget, schema: &SchemaRef) -> Result<Box<dyn Sink>, ArrowError> {
     let properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::default()))
         .build();
@@ -24,7 +24,7 @@ impl Sink for Parquet {
         Ok(self.0.write(batch)?)
     }
 
-    fn finish(self: Box<Self>) -> Result<(Target, Vec<String>), ArrowError> {
+    fn finish(self: Box<Self>) -> Result<(ResultTarget, Vec<String>), ArrowError> {
         Ok((self.0.into_inner()?, Vec::new()))
     }
 }

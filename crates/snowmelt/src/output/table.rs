@@ -13,7 +13,7 @@ use arrow::error::ArrowError;
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use unicode_width::UnicodeWidthStr;
 
-use super::{Sink, Target};
+use super::{ResultTarget, Sink};
 use crate::terminal::{printer, text};
 
 /// Number of rows that determine the widths of the columns.
@@ -25,13 +25,13 @@ const PADDED: usize = 120;
 
 /// The limits of the shown part of a table.
 #[derive(Clone, Copy, Debug)]
-pub struct Layout {
+pub struct TableLayout {
     width: Option<usize>,
     rows: Option<u64>,
     colour: bool,
 }
 
-impl Layout {
+impl TableLayout {
     /// All rows and columns.
     pub fn unlimited() -> Self {
         Self { width: None, rows: None, colour: false }
@@ -54,43 +54,43 @@ pub type Cell = Option<String>;
 
 /// A column's heading, and whether its cells are right-aligned.
 #[derive(Clone, Debug)]
-pub struct Column {
+pub struct TableColumn {
     name: String,
     right: bool,
 }
 
 /// Draws a small table. A heading that begins with `>` right-aligns its column.
-pub fn draw(headings: &[&str], rows: &[Vec<Cell>], layout: Layout) -> String {
-    let column = |heading: &&str| Column {
+pub fn draw(headings: &[&str], rows: &[Vec<Cell>], layout: TableLayout) -> String {
+    let column = |heading: &&str| TableColumn {
         name: heading.trim_start_matches('>').to_owned(),
         right: heading.starts_with('>'),
     };
     let columns = headings.iter().map(column).collect();
-    let frame = Frame::fit(columns, rows, layout);
+    let frame = TableFrame::fit(columns, rows, layout);
     let mut drawn = frame.head();
     rows.iter().for_each(|row| frame.row(row, &mut drawn));
     drawn
 }
 
-struct Table {
-    target: Target,
-    columns: Vec<Column>,
-    layout: Layout,
+struct TableSink {
+    target: ResultTarget,
+    columns: Vec<TableColumn>,
+    layout: TableLayout,
     buffered: Vec<Vec<Cell>>,
-    frame: Option<Frame>,
+    frame: Option<TableFrame>,
     seen: u64,
 }
 
-pub(super) fn sink(target: Target, schema: &SchemaRef, layout: Layout) -> Box<dyn Sink> {
-    let columns = schema.fields().iter().map(|field| Column {
+pub(super) fn sink(target: ResultTarget, schema: &SchemaRef, layout: TableLayout) -> Box<dyn Sink> {
+    let columns = schema.fields().iter().map(|field| TableColumn {
         name: one_line(field.name()),
         right: field.data_type().is_numeric(),
     });
     let columns = columns.collect();
-    Box::new(Table { target, columns, layout, buffered: Vec::new(), frame: None, seen: 0 })
+    Box::new(TableSink { target, columns, layout, buffered: Vec::new(), frame: None, seen: 0 })
 }
 
-impl Sink for Table {
+impl Sink for TableSink {
     fn write(&mut self, batch: &RecordBatch) -> Result<(), ArrowError> {
         let options = FormatOptions::new();
         let formatters = batch.columns().iter();
@@ -106,7 +106,7 @@ impl Sink for Table {
         Ok(())
     }
 
-    fn finish(mut self: Box<Self>) -> Result<(Target, Vec<String>), ArrowError> {
+    fn finish(mut self: Box<Self>) -> Result<(ResultTarget, Vec<String>), ArrowError> {
         self.write_buffered()?;
         let mut notes = Vec::new();
         let hidden = self.seen.saturating_sub(self.layout.rows.unwrap_or(u64::MAX));
@@ -119,7 +119,7 @@ impl Sink for Table {
     }
 }
 
-impl Table {
+impl TableSink {
     fn add(&mut self, row: Vec<Cell>) -> Result<(), ArrowError> {
         if let Some(frame) = &self.frame {
             let mut line = String::new();
@@ -134,7 +134,7 @@ impl Table {
         if self.frame.is_some() {
             return Ok(());
         }
-        let frame = Frame::fit(self.columns.clone(), &self.buffered, self.layout);
+        let frame = TableFrame::fit(self.columns.clone(), &self.buffered, self.layout);
         let mut drawn = frame.head();
         self.buffered.drain(..).for_each(|row| frame.row(&row, &mut drawn));
         self.frame = Some(frame);
@@ -163,8 +163,8 @@ fn one_line(shown: &str) -> String {
 }
 
 /// Columns with their widths.
-struct Frame {
-    columns: Vec<Column>,
+struct TableFrame {
+    columns: Vec<TableColumn>,
     widths: Vec<usize>,
     // Number of leftmost columns that fit.
     shown: usize,
@@ -172,9 +172,9 @@ struct Frame {
     colour: bool,
 }
 
-impl Frame {
-    fn fit(columns: Vec<Column>, rows: &[Vec<Cell>], layout: Layout) -> Self {
-        let widest = |(place, column): (usize, &Column)| {
+impl TableFrame {
+    fn fit(columns: Vec<TableColumn>, rows: &[Vec<Cell>], layout: TableLayout) -> Self {
+        let widest = |(place, column): (usize, &TableColumn)| {
             let cells = rows.iter().map(|row| row[place].as_deref().map_or(4, width));
             cells.chain([width(&column.name)]).max().unwrap_or(0).min(PADDED)
         };
@@ -286,20 +286,20 @@ mod tests {
     #[test]
     fn numbers_are_right_aligned_and_nulls_are_shown_as_null() {
         let rows = [some(&["a", "7"]), vec![None, Some("1234".into())]];
-        let drawn = draw(&["name", ">n"], &rows, Layout::unlimited());
+        let drawn = draw(&["name", ">n"], &rows, TableLayout::unlimited());
         assert_eq!(drawn, "name │    n\n─────┼─────\na    │    7\nNULL │ 1234\n");
     }
 
     #[test]
     fn a_wide_table_is_cut_to_the_terminal() {
         let rows = [some(&[&"x".repeat(100), "1", "2"])];
-        let layout = Layout { width: Some(45), rows: None, colour: false };
+        let layout = TableLayout { width: Some(45), rows: None, colour: false };
         let drawn = draw(&["long", "b", "c"], &rows, layout);
         assert!(drawn.lines().all(|line| width(line) <= 45), "{drawn}");
         assert!(drawn.contains('…'), "{drawn}");
-        let layout = Layout { width: Some(38), ..layout };
-        let columns = vec![Column { name: "n".repeat(30), right: false }; 3];
-        let frame = Frame::fit(columns, &[], layout);
+        let layout = TableLayout { width: Some(38), ..layout };
+        let columns = vec![TableColumn { name: "n".repeat(30), right: false }; 3];
+        let frame = TableFrame::fit(columns, &[], layout);
         assert_eq!(frame.shown, 1);
         assert!(frame.note().unwrap().contains("1 of 3"));
     }
@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn wide_characters_take_two_columns() {
         let drawn =
-            draw(&["a", "b"], &[some(&["雪", "x"]), some(&["ab", "y"])], Layout::unlimited());
+            draw(&["a", "b"], &[some(&["雪", "x"]), some(&["ab", "y"])], TableLayout::unlimited());
         assert_eq!(drawn, "a  │ b\n───┼──\n雪 │ x\nab │ y\n");
     }
 }

@@ -20,28 +20,28 @@ use crate::terminal::text;
 const BUFFER: usize = 256 << 10;
 
 /// A file or stdout, to which a result is written.
-pub struct Target {
+pub struct ResultTarget {
     writer: BufWriter<File>,
     // The temporary file with its final name; dropping it removes it.
     pending: Option<(TempPath, PathBuf)>,
-    failures: Failures,
+    failures: TargetError,
 }
 
 /// The last I/O error of a target, kept because format libraries wrap errors.
 #[derive(Clone)]
-pub struct Failures {
+pub struct TargetError {
     name: String,
     last: Arc<Mutex<Option<io::Error>>>,
 }
 
-impl Target {
+impl ResultTarget {
     /// Opens a file, or stdout.
     ///
     /// # Errors
     /// `SM-0114` if it cannot be opened, `SM-0506` for a full disk.
     pub fn open(file: Option<&Path>) -> Result<Self, ErrorReport> {
         let name = file.map_or_else(|| "stdout".to_owned(), |file| file.display().to_string());
-        let failures = Failures { name, last: Arc::default() };
+        let failures = TargetError { name, last: Arc::default() };
         let opened = match file {
             None => stdout().map(|file| (file, None)),
             Some(path) => open_file(path),
@@ -55,7 +55,7 @@ impl Target {
     }
 
     /// A handle to this target's errors.
-    pub fn failures(&self) -> Failures {
+    pub fn failures(&self) -> TargetError {
         self.failures.clone()
     }
 
@@ -68,7 +68,7 @@ impl Target {
     }
 }
 
-impl Write for Target {
+impl Write for ResultTarget {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.writer.write(bytes).map_err(|error| self.failures.note(error))
     }
@@ -78,14 +78,14 @@ impl Write for Target {
     }
 }
 
-impl Drop for Target {
+impl Drop for ResultTarget {
     // Removes the temporary file of a target that was not committed.
     fn drop(&mut self) {
         self.pending = None;
     }
 }
 
-impl Failures {
+impl TargetError {
     /// True if the reader of stdout closed the pipe.
     pub fn reader_gone(&self) -> bool {
         self.lock().as_ref().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
@@ -125,9 +125,9 @@ fn stdout() -> io::Result<File> {
     Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))
 }
 
-type Opened = (File, Option<(TempPath, PathBuf)>);
+type OpenFile = (File, Option<(TempPath, PathBuf)>);
 
-fn open_file(path: &Path) -> io::Result<Opened> {
+fn open_file(path: &Path) -> io::Result<OpenFile> {
     let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     if std::fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
         return Ok((File::options().write(true).open(&path)?, None));
@@ -158,7 +158,7 @@ mod tests {
     fn a_file_gets_its_name_only_when_it_is_complete() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("answer.csv");
-        let mut target = Target::open(Some(&path)).unwrap();
+        let mut target = ResultTarget::open(Some(&path)).unwrap();
         target.write_all(b"a\n1\n").unwrap();
         assert!(!path.exists());
         target.commit().unwrap();
@@ -171,7 +171,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("answer.csv");
         std::fs::write(&path, "old").unwrap();
-        let mut target = Target::open(Some(&path)).unwrap();
+        let mut target = ResultTarget::open(Some(&path)).unwrap();
         target.write_all(&vec![b'x'; 2 * BUFFER]).unwrap();
         drop(target);
         assert_eq!(names(folder.path()), ["answer.csv"]);
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_device_is_written_in_place() {
-        let mut target = Target::open(Some(Path::new("/dev/null"))).unwrap();
+        let mut target = ResultTarget::open(Some(Path::new("/dev/null"))).unwrap();
         target.write_all(b"gone").unwrap();
         target.commit().unwrap();
         assert!(!std::fs::metadata("/dev/null").unwrap().is_file());
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_full_device_is_reported_as_a_full_disk() {
-        let mut target = Target::open(Some(Path::new("/dev/full"))).unwrap();
+        let mut target = ResultTarget::open(Some(Path::new("/dev/full"))).unwrap();
         target.write_all(b"x").unwrap();
         let failures = target.failures();
         let error = target.commit().unwrap_err();

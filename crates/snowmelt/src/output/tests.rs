@@ -33,8 +33,8 @@ fn written(
 ) -> Result<Vec<u8>, ErrorReport> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("answer");
-    let output = Output { format, file: Some(&file), rows: 0 };
-    let mut writer = output.open(Target::open(output.file)?, &Arc::new(schema.clone()))?;
+    let output = ResultOutput { format, file: Some(&file), rows: 0 };
+    let mut writer = output.open(ResultTarget::open(output.file)?, &Arc::new(schema.clone()))?;
     for batch in batches {
         assert!(writer.write(batch)?);
     }
@@ -126,8 +126,8 @@ fn a_full_disk_is_reported() {
     for format in
         [OutputFormat::Csv, OutputFormat::Json, OutputFormat::Parquet, OutputFormat::Table]
     {
-        let output = Output { format, file: Some(Path::new("/dev/full")), rows: 0 };
-        let target = Target::open(output.file).unwrap();
+        let output = ResultOutput { format, file: Some(Path::new("/dev/full")), rows: 0 };
+        let target = ResultTarget::open(output.file).unwrap();
         let mut writer = output.open(target, &batch.schema()).unwrap();
         let wrote = writer.write(&batch);
         let report = wrote.and_then(|_| writer.finish()).unwrap_err();

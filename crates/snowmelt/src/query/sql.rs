@@ -10,29 +10,30 @@ use snowmelt_wire::PriceFile;
 
 use super::{csv_options, parameters, profile};
 use crate::args::SqlArgs;
-use crate::config::{Config, Origin};
+use crate::config::{Config, ValueOrigin};
 use crate::env;
 use crate::input::{self, function_files, secrets};
-use crate::output::{Output, Target, Writer};
-use crate::platform::{self, Platform};
-use crate::terminal::{Outcome, Printer, Progress};
+use crate::output::{ResultOutput, ResultTarget, ResultWriter};
+use crate::platform::{self, CommandPlatform};
+use crate::terminal::{CommandOutcome, Printer, ProgressDisplay};
 
 /// Runs the query and writes its result.
 ///
 /// # Errors
 /// Errors of the statement, the data, the functions or the output.
-pub fn run(args: &SqlArgs, config: &Config, printer: Printer) -> Outcome {
+pub fn run(args: &SqlArgs, config: &Config, printer: Printer) -> CommandOutcome {
     let output = output(args, config);
     output.check()?;
     let files = function_files::collect(&args.udf_files)?;
     let request = request(args, config, function_files::refs(&files))?;
     // Opened first, so that a long query does not fail at its end because of its output file.
-    let target = Target::open(output.file)?;
-    let page = args.profile_out.as_deref().map(|path| Target::open(Some(path))).transpose()?;
-    let platform = Platform::find(&args.platform, config)?;
+    let target = ResultTarget::open(output.file)?;
+    let page =
+        args.profile_out.as_deref().map(|path| ResultTarget::open(Some(path))).transpose()?;
+    let platform = CommandPlatform::find(&args.platform, config)?;
     let label = if platform.is_embedded() { "starting the platform" } else { "connecting" };
     let profile = platform::with(platform, printer, async |client, _| {
-        let progress = Progress::start(config.progress.value, printer, label);
+        let progress = ProgressDisplay::start(config.progress.value, printer, label);
         client.send_files(&files).await?;
         let mut stream = client.query(&request).await?;
         let writer = begin(&mut stream, &output, target, progress).await?;
@@ -44,19 +45,19 @@ pub fn run(args: &SqlArgs, config: &Config, printer: Printer) -> Outcome {
     Ok(0)
 }
 
-fn output<'a>(args: &'a SqlArgs, config: &Config) -> Output<'a> {
+fn output<'a>(args: &'a SqlArgs, config: &Config) -> ResultOutput<'a> {
     let file = args.output_file.as_deref();
     let format = match config.format.origin {
-        Origin::Flag => config.format.value,
-        _ => Output::format_for(file).unwrap_or(config.format.value),
+        ValueOrigin::Flag => config.format.value,
+        _ => ResultOutput::format_for(file).unwrap_or(config.format.value),
     };
-    Output { format, file, rows: config.rows.value }
+    ResultOutput { format, file, rows: config.rows.value }
 }
 
 /// Writes the result. `None` if the reader of stdout closed the pipe before the end.
 async fn answer(
     stream: &mut QueryStream,
-    mut writer: Writer,
+    mut writer: ResultWriter,
     printer: Printer,
 ) -> Result<Option<Profile>, ErrorReport> {
     let mut profile = None;
@@ -75,10 +76,10 @@ async fn answer(
 /// Shows progress until the result begins.
 async fn begin(
     stream: &mut QueryStream,
-    output: &Output<'_>,
-    target: Target,
-    progress: Progress,
-) -> Result<Writer, ErrorReport> {
+    output: &ResultOutput<'_>,
+    target: ResultTarget,
+    progress: ProgressDisplay,
+) -> Result<ResultWriter, ErrorReport> {
     while let Some(frame) = stream.next().await? {
         match frame {
             QueryFrame::Event(event) => progress.event(event),
@@ -95,7 +96,7 @@ async fn begin(
 fn report(
     profile: &Profile,
     args: &SqlArgs,
-    page: Option<Target>,
+    page: Option<ResultTarget>,
     printer: Printer,
 ) -> Result<(), ErrorReport> {
     if args.profile {
@@ -197,7 +198,7 @@ mod tests {
 
     #[test]
     fn the_extension_of_the_file_chooses_the_format() {
-        let format = |name: &str| Output::format_for(Some(Path::new(name)));
+        let format = |name: &str| ResultOutput::format_for(Some(Path::new(name)));
         assert_eq!(format("a.csv"), Some(OutputFormat::Csv));
         assert_eq!(format("a.ndjson"), Some(OutputFormat::Json));
         assert_eq!(format("a.txt"), None);

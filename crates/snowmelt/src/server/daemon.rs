@@ -17,7 +17,7 @@ use super::serve::refuse_second;
 use crate::args::UpArgs;
 use crate::config::Config;
 use crate::env;
-use crate::terminal::{Outcome, Printer, text};
+use crate::terminal::{CommandOutcome, Printer, text};
 
 /// The number of lines of the log that are shown if a server failed to start without an error
 /// report.
@@ -29,7 +29,7 @@ const TAIL_BYTES: u64 = 64 << 10;
 ///
 /// # Errors
 /// `SM-0504` if one is running, the error of a server that fails, `SM-0505` for the state folder.
-pub fn up(args: &UpArgs, config: &Config, printer: Printer) -> Outcome {
+pub fn up(args: &UpArgs, config: &Config, printer: Printer) -> CommandOutcome {
     if args.foreground {
         return super::foreground(config, printer);
     }
@@ -98,7 +98,7 @@ fn start(config: &Config, log: &Log) -> io::Result<Option<String>> {
 ///
 /// # Errors
 /// `SM-0901` if a system call fails.
-pub fn detach() -> Outcome {
+pub fn detach() -> CommandOutcome {
     let detached = || -> io::Result<()> {
         rustix::process::setsid()?;
         rustix::process::chdir("/")?;

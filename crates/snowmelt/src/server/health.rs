@@ -6,7 +6,7 @@ use snowmelt_api::{PoolStatus, SpawnerHealth};
 use snowmelt_node::doctor::{Check, Status};
 
 use crate::config::Config;
-use crate::platform::{self, Platform};
+use crate::platform::{self, CommandPlatform};
 use crate::terminal::Printer;
 
 /// A server that does not respond within this time is unhealthy.
@@ -17,9 +17,10 @@ pub fn check(config: &Config, printer: Printer) -> Option<Check> {
     if !platform::answers(&config.socket.value).ok()? {
         return None;
     }
-    let asked = platform::with(Platform::server(None, config), printer, async |client, _| {
-        Ok(tokio::time::timeout(RESPONSE_TIMEOUT, client.status()).await)
-    });
+    let asked =
+        platform::with(CommandPlatform::server(None, config), printer, async |client, _| {
+            Ok(tokio::time::timeout(RESPONSE_TIMEOUT, client.status()).await)
+        });
     Some(match asked {
         Ok(Ok(Ok(status))) => row(of(&status.spawner), of_spawner(&status.spawner)),
         Ok(Ok(Err(report))) => row(Status::Fail, report.message),

@@ -27,8 +27,8 @@ use snowmelt_types::{ByteSize, Code, ErrorReport};
 use crate::args::{DownArgs, ShowFormat, StatusArgs};
 use crate::config::Config;
 use crate::output::list;
-use crate::platform::{self, Platform};
-use crate::terminal::{Failure, Outcome, Printer, printer, text};
+use crate::platform::{self, CommandPlatform};
+use crate::terminal::{CommandFailure, CommandOutcome, Printer, printer, text};
 
 pub use daemon::{detach, up};
 pub use health::check;
@@ -47,12 +47,12 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 ///
 /// # Errors
 /// `SM-0503` if it refuses the connection, `SM-0901` if it does not exit.
-pub fn down(args: &DownArgs, config: &Config, printer: Printer) -> Outcome {
+pub fn down(args: &DownArgs, config: &Config, printer: Printer) -> CommandOutcome {
     if !platform::answers(&config.socket.value)? {
         printer.note("no server is running");
         return Ok(0);
     }
-    platform::with(Platform::server(None, config), printer, async |client, signals| {
+    platform::with(CommandPlatform::server(None, config), printer, async |client, signals| {
         let pid = client.status().await?.pid;
         let grace_ms = args.grace.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
         client.shutdown(&ShutdownRequest { grace_ms }).await?;
@@ -85,10 +85,11 @@ fn is_alive(pid: u32) -> bool {
 ///
 /// # Errors
 /// `SM-0503` if none is running.
-pub fn status(args: &StatusArgs, config: &Config, printer: Printer) -> Outcome {
-    let asked = platform::with(Platform::server(None, config), printer, async |client, _| {
-        client.status().await
-    });
+pub fn status(args: &StatusArgs, config: &Config, printer: Printer) -> CommandOutcome {
+    let asked =
+        platform::with(CommandPlatform::server(None, config), printer, async |client, _| {
+            client.status().await
+        });
     let status = asked.map_err(|failure| explain_unreachable(failure, &config.socket.value))?;
     let shown = match args.output {
         ShowFormat::Json => list::json(&status)?,
@@ -99,7 +100,7 @@ pub fn status(args: &StatusArgs, config: &Config, printer: Printer) -> Outcome {
 }
 
 /// Replaces a connection error by a message that no server is running.
-pub fn explain_unreachable(failure: Failure, socket: &Path) -> Failure {
+pub fn explain_unreachable(failure: CommandFailure, socket: &Path) -> CommandFailure {
     if failure.report.code != Code::SERVER_UNREACHABLE.code {
         return failure;
     }

@@ -13,7 +13,7 @@ use crate::args::{Cli, ErrorForm, ProgressMode};
 use crate::config::Config;
 use crate::env;
 use crate::server;
-use crate::terminal::{Outcome, Printer};
+use crate::terminal::{CommandOutcome, Printer};
 
 /// Runs an internal command; `None` if the command line has none.
 pub fn run(typed: &[OsString]) -> Option<ExitCode> {
@@ -52,13 +52,13 @@ fn images() -> ExitCode {
     snowmelt_node::image_daemon_main()
 }
 
-fn serve() -> Outcome {
+fn serve() -> CommandOutcome {
     let config = Config::load(&Cli::server())?;
     log("info", spans::settings(&config)?);
     server::background(&config, printer())
 }
 
-fn exit_code(outcome: Outcome) -> ExitCode {
+fn exit_code(outcome: CommandOutcome) -> ExitCode {
     outcome.map_or_else(
         |failure| {
             printer().error(&failure.report);

@@ -18,13 +18,13 @@ use tokio_util::sync::CancellationToken;
 use super::{log_file, spans};
 use crate::config::Config;
 use crate::platform;
-use crate::terminal::{Failure, Outcome, Printer, Signals};
+use crate::terminal::{CommandFailure, CommandOutcome, Printer, Signals};
 
 /// `snowmelt up --foreground`.
 ///
 /// # Errors
 /// The errors of [`Launch`].
-pub fn foreground(config: &Config, printer: Printer) -> Outcome {
+pub fn foreground(config: &Config, printer: Printer) -> CommandOutcome {
     set_umask();
     refuse_second(config)?;
     let launch = Launch::prepare(platform::server_settings(config)?)?;
@@ -38,7 +38,7 @@ pub fn foreground(config: &Config, printer: Printer) -> Outcome {
 ///
 /// # Errors
 /// The errors of [`Launch`]; `snowmelt up` reads the error from the log.
-pub fn background(config: &Config, printer: Printer) -> Outcome {
+pub fn background(config: &Config, printer: Printer) -> CommandOutcome {
     set_umask();
     let launch = Launch::prepare(platform::server_settings(config)?)?;
     serve(launch, printer, std::future::pending(), |status| {
@@ -57,7 +57,7 @@ pub fn background(config: &Config, printer: Printer) -> Outcome {
 ///
 /// # Errors
 /// The errors of [`Launch`].
-pub fn private(config: &Config, printer: Printer) -> Outcome {
+pub fn private(config: &Config, printer: Printer) -> CommandOutcome {
     set_umask();
     let launch = Launch::prepare(platform::embedded_settings(config)?)?;
     serve(launch, printer, end_of_stdin(), announce)
@@ -88,7 +88,7 @@ fn serve(
     printer: Printer,
     end: impl Future<Output = ()>,
     ready: impl FnOnce(&Status) -> std::io::Result<()>,
-) -> Outcome {
+) -> CommandOutcome {
     let runtime = platform::server_runtime()?;
     let spans = spans::start();
     let socket = launch.socket().to_owned();
@@ -107,7 +107,7 @@ fn serve(
     });
     runtime.shutdown_background();
     spans::end(spans);
-    served.map(|()| 0).map_err(Failure::from)
+    served.map(|()| 0).map_err(CommandFailure::from)
 }
 
 /// Announces the server, and stops it on `end`, a signal or a shutdown request.

@@ -12,7 +12,7 @@ use tracing_subscriber::filter::EnvFilter;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::config::{Config, Origin, cluster, wrong};
+use crate::config::{Config, ValueOrigin, cluster, wrong};
 use crate::env;
 
 static PREPARED: Mutex<Option<Prepared>> = Mutex::new(None);
@@ -25,7 +25,7 @@ pub fn settings(config: &Config) -> Result<Option<Settings>, ErrorReport> {
     let is_disabled = env::text(env::OTEL_DISABLED).is_some_and(|text| text == "true");
     let Some(traces) = config.traces.as_ref().filter(|_| !is_disabled) else { return Ok(None) };
     let named = match &traces.origin {
-        Origin::Variable(variable) => variable,
+        ValueOrigin::Variable(variable) => variable,
         _ => "traces.endpoint",
     };
     let endpoint = traces.value.parse();

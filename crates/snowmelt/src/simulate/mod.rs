@@ -1,6 +1,6 @@
 //! `snowmelt simulate`: bursts and traces on thousands of hosts in simulated time.
 
-mod opened;
+mod trace_file;
 mod traces;
 
 use serde::Serialize;
@@ -12,11 +12,11 @@ use snowmelt_types::{Code, ErrorReport, Report};
 use crate::args::{KillSpec, RepairWay, SimulateArgs, Way};
 use crate::config::Config;
 use crate::output::list;
-use crate::terminal::{Outcome, Printer};
+use crate::terminal::{CommandOutcome, Printer};
 
 /// The output of `-o json`.
 #[derive(Serialize)]
-struct Answer {
+struct SimulationOutput {
     simulated: bool,
     assumptions: [&'static str; ASSUMPTIONS.len()],
     outcomes: Vec<Simulated>,
@@ -41,7 +41,7 @@ const FAILURE_HEADINGS: [&str; 2] = [">lost hosts", ">moves"];
 /// # Errors
 /// `SM-0110` for settings that contradict each other, `SM-0106` for a trace that is not as
 /// expected, `SM-0901` for a broken invariant, with the seed that replays it.
-pub fn run(args: &SimulateArgs, config: &Config, printer: Printer) -> Outcome {
+pub fn run(args: &SimulateArgs, config: &Config, printer: Printer) -> CommandOutcome {
     let replayed = &args.calls.replayed;
     match replayed.trace.is_some() || replayed.synthetic.is_some() {
         true => traces::run(args, config, printer),
@@ -49,7 +49,7 @@ pub fn run(args: &SimulateArgs, config: &Config, printer: Printer) -> Outcome {
     }
 }
 
-fn burst(args: &SimulateArgs, printer: Printer) -> Outcome {
+fn burst(args: &SimulateArgs, printer: Printer) -> CommandOutcome {
     let setting = Setting { kill: killed(args)?, ..setting(args) };
     let all = [Way::Tree, Way::Registry, Way::Layers, Way::Stripes, Way::Pull];
     let ways = if args.strategy.is_empty() { &all[..] } else { &args.strategy };
@@ -62,7 +62,7 @@ fn burst(args: &SimulateArgs, printer: Printer) -> Outcome {
     }
     let cells = |outcome| row(outcome).into_iter().take(headings.len()).collect();
     let rows: Vec<Vec<_>> = outcomes.iter().map(cells).collect();
-    let answer = Answer { simulated: true, assumptions: ASSUMPTIONS, outcomes };
+    let answer = SimulationOutput { simulated: true, assumptions: ASSUMPTIONS, outcomes };
     list::print(args.output, &headings, &rows, &answer)?;
     printer.note(&format!(
         "simulated, not measured: seconds until the last host or container unless they say otherwise, seed {}",

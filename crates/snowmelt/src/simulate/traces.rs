@@ -12,12 +12,12 @@ use snowmelt_simulate::{
 use snowmelt_types::{Code, ErrorReport, Report};
 use tokio_util::sync::CancellationToken;
 
-use super::{name, opened, setting, size, strategy};
+use super::{name, setting, size, strategy, trace_file};
 use crate::args::{Application, KillSpec, ListFormat, SimulateArgs, TraceArgs};
 use crate::config::Config;
 use crate::output::list;
 use crate::platform;
-use crate::terminal::{Failure, Outcome, Printer, Progress, Signals, text};
+use crate::terminal::{CommandFailure, CommandOutcome, Printer, ProgressDisplay, Signals, text};
 
 /// The length of a row of the table over time in JSON, if no other one is asked for.
 const EVERY: Duration = Duration::from_secs(60);
@@ -71,7 +71,7 @@ const TIME_HEADINGS: [&str; 8] = [
 
 /// The output of `-o json`.
 #[derive(Serialize)]
-struct Answer<'a> {
+struct ReplayOutput<'a> {
     simulated: bool,
     synthetic: bool,
     trace: String,
@@ -81,20 +81,20 @@ struct Answer<'a> {
 }
 
 /// The simulation to run, apart from the command's own arguments.
-struct Task {
-    calls: Calls,
+struct SimulationTask {
+    calls: CallSource,
     setting: Setting,
     policy: ReplayPolicy,
     strategies: Vec<Strategy>,
 }
 
-enum Calls {
+enum CallSource {
     File(std::path::PathBuf, Duration),
     Synthetic(Profile, u32, Duration),
 }
 
 /// Replays the trace for each strategy.
-pub fn run(args: &SimulateArgs, config: &Config, printer: Printer) -> Outcome {
+pub fn run(args: &SimulateArgs, config: &Config, printer: Printer) -> CommandOutcome {
     let (trace, replays) = simulated(task(args)?, config, printer)?;
     show(args, &trace, &replays)?;
     let of = source(&args.calls, &trace);
@@ -109,14 +109,14 @@ pub fn run(args: &SimulateArgs, config: &Config, printer: Printer) -> Outcome {
     Ok(0)
 }
 
-fn task(args: &SimulateArgs) -> Result<Task, ErrorReport> {
+fn task(args: &SimulateArgs) -> Result<SimulationTask, ErrorReport> {
     let calls = &args.calls;
     let source = match (&calls.replayed.trace, calls.replayed.synthetic) {
-        (Some(file), _) => Calls::File(file.clone(), calls.duration),
+        (Some(file), _) => CallSource::File(file.clone(), calls.duration),
         (None, Some(Application::Gaming)) => {
-            Calls::Synthetic(Profile::Gaming, args.functions, calls.duration)
+            CallSource::Synthetic(Profile::Gaming, args.functions, calls.duration)
         }
-        (None, _) => Calls::Synthetic(Profile::Iot, args.functions, calls.duration),
+        (None, _) => CallSource::Synthetic(Profile::Iot, args.functions, calls.duration),
     };
     let chosen: Vec<_> = args.strategy.iter().map(|&way| strategy(way)).collect();
     let policy = ReplayPolicy {
@@ -133,7 +133,7 @@ fn task(args: &SimulateArgs) -> Result<Task, ErrorReport> {
         asynchronous: calls.asynchronous,
     };
     let strategies = if chosen.is_empty() { STRATEGIES.to_vec() } else { chosen };
-    Ok(Task { calls: source, setting: setting(args), policy, strategies })
+    Ok(SimulationTask { calls: source, setting: setting(args), policy, strategies })
 }
 
 fn kill(spec: &KillSpec) -> Result<Kill, ErrorReport> {
@@ -147,15 +147,16 @@ fn kill(spec: &KillSpec) -> Result<Kill, ErrorReport> {
 
 /// Replays in a thread of its own, until it is done or a signal arrives.
 fn simulated(
-    task: Task,
+    task: SimulationTask,
     config: &Config,
     printer: Printer,
-) -> Result<(Trace, Vec<Replayed>), Failure> {
+) -> Result<(Trace, Vec<Replayed>), CommandFailure> {
     let runtime = platform::server_runtime()?;
     let done = runtime.block_on(async {
         let signals = Signals::listen(printer)?;
         let label = "reading the trace";
-        let progress = Arc::new(Progress::on_terminal(config.progress.value, printer, label));
+        let progress =
+            Arc::new(ProgressDisplay::on_terminal(config.progress.value, printer, label));
         let shown = Arc::clone(&progress);
         let stopped = signals.token().clone();
         let mut working = tokio::task::spawn_blocking(move || work(&task, &shown, &stopped));
@@ -170,7 +171,7 @@ fn simulated(
             done = &mut working => done,
         };
         match done {
-            Ok(done) => done.map_err(Failure::from),
+            Ok(done) => done.map_err(CommandFailure::from),
             Err(error) => Err(ErrorReport::new(Code::INTERNAL, error.to_string()).into()),
         }
     });
@@ -180,8 +181,8 @@ fn simulated(
 }
 
 fn work(
-    task: &Task,
-    progress: &Progress,
+    task: &SimulationTask,
+    progress: &ProgressDisplay,
     stopped: &CancellationToken,
 ) -> Result<(Trace, Vec<Replayed>), ErrorReport> {
     let trace = trace(&task.calls, task.setting.seed)?;
@@ -206,12 +207,12 @@ fn work(
     Ok((trace, replays))
 }
 
-fn trace(calls: &Calls, seed: u64) -> Result<Trace, ErrorReport> {
+fn trace(calls: &CallSource, seed: u64) -> Result<Trace, ErrorReport> {
     let read = match calls {
-        Calls::File(path, duration) => {
-            Trace::read(&opened::name(path), opened::open(path)?, *duration)
+        CallSource::File(path, duration) => {
+            Trace::read(&trace_file::name(path), trace_file::open(path)?, *duration)
         }
-        Calls::Synthetic(profile, functions, duration) => {
+        CallSource::Synthetic(profile, functions, duration) => {
             Trace::synthetic(*profile, *functions, *duration, seed)
         }
     };
@@ -219,7 +220,7 @@ fn trace(calls: &Calls, seed: u64) -> Result<Trace, ErrorReport> {
 }
 
 fn show(args: &SimulateArgs, trace: &Trace, replays: &[Replayed]) -> Result<(), ErrorReport> {
-    let answer = Answer {
+    let answer = ReplayOutput {
         simulated: true,
         synthetic: trace.origin.is_synthetic(),
         trace: source(&args.calls, trace),
@@ -315,7 +316,7 @@ fn time_row(strategy: Strategy, window: &Window, every: Duration) -> Vec<String>
 /// The origin of the calls, in words.
 fn source(args: &TraceArgs, trace: &Trace) -> String {
     match (&args.replayed.trace, trace.origin) {
-        (Some(file), _) => opened::name(file),
+        (Some(file), _) => trace_file::name(file),
         (None, TraceOrigin::SyntheticGaming) => {
             "a synthetic trace after FaaSNet's gaming application".to_owned()
         }

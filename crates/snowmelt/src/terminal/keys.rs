@@ -1,6 +1,6 @@
 //! Single keys from a terminal, without waiting for the end of a line.
 //!
-//! Invariant: dropping [`Keys`] restores the terminal. Ctrl-C still sends a signal.
+//! Invariant: dropping [`KeyPresses`] restores the terminal. Ctrl-C still sends a signal.
 
 use std::io::{IsTerminal, Read, stdin};
 
@@ -8,12 +8,12 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 /// The pressed keys, if stdin is a terminal.
-pub struct Keys {
+pub struct KeyPresses {
     before: Option<Termios>,
     pressed: UnboundedReceiver<u8>,
 }
 
-impl Keys {
+impl KeyPresses {
     /// Starts to read keys from the terminal. If stdin is not a terminal, none arrive.
     pub fn read() -> Self {
         let (sender, pressed) = unbounded_channel();
@@ -42,7 +42,7 @@ impl Keys {
     }
 }
 
-impl Drop for Keys {
+impl Drop for KeyPresses {
     fn drop(&mut self) {
         if let Some(before) = &self.before {
             let _ = tcsetattr(stdin(), OptionalActions::Now, before);

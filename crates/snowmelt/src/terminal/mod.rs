@@ -18,8 +18,8 @@ mod progress;
 mod signals;
 pub mod text;
 
-pub use failure::{Failure, Outcome};
-pub use keys::Keys;
+pub use failure::{CommandFailure, CommandOutcome};
+pub use keys::KeyPresses;
 pub use printer::Printer;
-pub use progress::Progress;
+pub use progress::ProgressDisplay;
 pub use signals::Signals;

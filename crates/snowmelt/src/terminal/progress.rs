@@ -26,12 +26,12 @@ const TEMPLATE: &str = "{spinner:.cyan} {bar:20.cyan/dim} {wide_msg}";
 const STEPS: u64 = 1000;
 
 /// A progress display. Must be created inside a runtime.
-pub struct Progress {
-    shared: Arc<Shared>,
+pub struct ProgressDisplay {
+    shared: Arc<DisplayState>,
     ticker: Option<JoinHandle<()>>,
 }
 
-struct Shared {
+struct DisplayState {
     state: Mutex<State>,
     bar: ProgressBar,
     printer: Printer,
@@ -45,14 +45,14 @@ struct State {
     metrics: Metrics,
 }
 
-impl Progress {
+impl ProgressDisplay {
     /// Starts the display; `label` is shown until the first phase begins.
     pub fn start(mode: ProgressMode, printer: Printer, label: impl Into<String>) -> Self {
         let phase = None;
         let metrics = Metrics::default();
         let state = State { began: Instant::now(), label: label.into(), phase, metrics };
         let bar = ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::hidden());
-        let shared = Arc::new(Shared { state: Mutex::new(state), bar, printer });
+        let shared = Arc::new(DisplayState { state: Mutex::new(state), bar, printer });
         let ticker = match mode {
             ProgressMode::Quiet => None,
             ProgressMode::Tty | ProgressMode::Auto if printer.terminal() => {
@@ -91,14 +91,14 @@ impl Progress {
     }
 }
 
-impl Progress {
+impl ProgressDisplay {
     fn note(&self, text: &str) {
-        let Shared { bar, printer, .. } = &*self.shared;
+        let DisplayState { bar, printer, .. } = &*self.shared;
         bar.suspend(|| printer.note(text));
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressDisplay {
     fn drop(&mut self) {
         if let Some(ticker) = self.ticker.take() {
             ticker.abort();
@@ -109,7 +109,7 @@ impl Drop for Progress {
     }
 }
 
-impl Shared {
+impl DisplayState {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -124,7 +124,7 @@ impl Shared {
     }
 }
 
-async fn draw(shared: Arc<Shared>) {
+async fn draw(shared: Arc<DisplayState>) {
     tokio::time::sleep(SHOW_AFTER).await;
     let style = ProgressStyle::with_template(TEMPLATE)
         .unwrap_or_else(|_| ProgressStyle::default_bar())
@@ -141,7 +141,7 @@ async fn draw(shared: Arc<Shared>) {
     }
 }
 
-async fn print(shared: Arc<Shared>) {
+async fn print(shared: Arc<DisplayState>) {
     tokio::time::sleep(SHOW_AFTER).await;
     let mut pause = FIRST_PAUSE;
     loop {

@@ -9,7 +9,7 @@ use snowmelt_types::{Code, ErrorReport};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use super::failure::Failure;
+use super::failure::CommandFailure;
 use super::printer::Printer;
 
 #[derive(Clone, Copy, Debug)]
@@ -22,10 +22,10 @@ struct Caught {
 #[derive(Clone)]
 pub struct Signals {
     token: CancellationToken,
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<SignalState>>,
 }
 
-struct Shared {
+struct SignalState {
     caught: Option<Caught>,
     waiting_for: &'static str,
 }
@@ -36,7 +36,7 @@ impl Signals {
     /// # Errors
     /// `SM-0901` if a handler cannot be installed.
     pub fn listen(printer: Printer) -> Result<Self, ErrorReport> {
-        let shared = Shared { caught: None, waiting_for: "running work to end" };
+        let shared = SignalState { caught: None, waiting_for: "running work to end" };
         let signals =
             Self { token: CancellationToken::new(), shared: Arc::new(Mutex::new(shared)) };
         for (kind, name) in [
@@ -62,10 +62,10 @@ impl Signals {
     }
 
     /// The failure of a command that a signal cancelled.
-    pub fn failure(&self) -> Failure {
+    pub fn failure(&self) -> CommandFailure {
         let caught = self.lock().caught.unwrap_or(Caught { name: "Ctrl-C", number: 2 });
         let report = ErrorReport::new(Code::CANCELLED, format!("cancelled by {}", caught.name));
-        Failure { report, exit: 128 + caught.number }
+        CommandFailure { report, exit: 128 + caught.number }
     }
 
     async fn watch(self, mut stream: Signal, caught: Caught, printer: Printer) {
@@ -81,7 +81,7 @@ impl Signals {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Shared> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, SignalState> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

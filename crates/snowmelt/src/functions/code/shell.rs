@@ -23,7 +23,7 @@ const GIVEN_FILE: &str = "snowmelt_script.json";
 const DEFAULT_SHELL: &str = "/bin/sh";
 
 #[derive(Serialize)]
-struct Given<'a> {
+struct ShellScript<'a> {
     script: &'a str,
     interpreter: Vec<&'a str>,
     secrets: BTreeSet<&'a str>,
@@ -65,7 +65,7 @@ pub fn read<'s>(
     let line = first_line(path).unwrap_or_default();
     let named: Vec<&str> =
         line.strip_prefix("#!").map(|rest| rest.split_whitespace().collect()).unwrap_or_default();
-    let given = Given {
+    let given = ShellScript {
         script: name,
         interpreter: if named.is_empty() { vec![DEFAULT_SHELL] } else { named },
         secrets: secrets.into_iter().map(String::as_str).collect(),

@@ -5,13 +5,13 @@ use std::fmt::Write;
 use snowmelt_api::{Bill, Cost};
 
 use super::escape::Escaped;
-use crate::output::{Cell, Layout, draw};
+use crate::output::{Cell, TableLayout, draw};
 use crate::terminal::text;
 
 /// A part of a bill.
-type Part = fn(&Bill) -> f64;
+type BillPart = fn(&Bill) -> f64;
 
-const PARTS: [(&str, Part); 4] = [
+const PARTS: [(&str, BillPart); 4] = [
     ("requests", |bill| bill.requests),
     ("invocations", |bill| bill.invocations),
     ("compute", |bill| bill.compute),
@@ -23,14 +23,14 @@ pub fn table(cost: &Cost, shown: &mut String) {
     if cost.prices.name.is_empty() {
         return;
     }
-    let row = |(name, part): (&str, Part)| -> Vec<Cell> {
+    let row = |(name, part): (&str, BillPart)| -> Vec<Cell> {
         let amounts = [&cost.functions, &cost.machines].map(|bill| text::dollars(part(bill)));
         [name.to_owned()].into_iter().chain(amounts).map(Some).collect()
     };
     let machine = format!(">{}", cost.prices.machine);
     let rows: Vec<_> = PARTS.into_iter().map(row).collect();
     let headings = ["cost", ">functions", machine.as_str()];
-    let _ = write!(shown, "\n{}", draw(&headings, &rows, Layout::unlimited()));
+    let _ = write!(shown, "\n{}", draw(&headings, &rows, TableLayout::unlimited()));
     let _ = writeln!(shown, "  {}\n  {}", used(cost), prices(cost));
 }
 

@@ -20,8 +20,8 @@ const GAP: usize = 44;
 /// Pixels between two boxes of a column.
 const SPACE: usize = 16;
 
-/// A box and its place.
-struct Node<'p> {
+/// The box of a stage, and its place.
+struct StageBox<'p> {
     /// `None` for the driver.
     stage: Option<&'p StageProfile>,
     column: usize,
@@ -53,7 +53,7 @@ pub fn graph(profile: &Profile) -> String {
 }
 
 /// The boxes, and the size of the picture.
-fn places(stages: &[StageProfile]) -> (Vec<Node<'_>>, usize, usize) {
+fn places(stages: &[StageProfile]) -> (Vec<StageBox<'_>>, usize, usize) {
     let columns = columns(stages);
     let last = columns.iter().max().map_or(0, |column| column + 1);
     let in_column = |column| columns.iter().filter(|other| **other == column).count();
@@ -64,9 +64,9 @@ fn places(stages: &[StageProfile]) -> (Vec<Node<'_>>, usize, usize) {
         let used = boxes * (HEIGHT + SPACE) - SPACE;
         let y = (height - used) / 2 + filled[column] * (HEIGHT + SPACE);
         filled[column] += 1;
-        Node { stage, column, x: column * (WIDTH + GAP), y }
+        StageBox { stage, column, x: column * (WIDTH + GAP), y }
     };
-    let mut nodes: Vec<Node<'_>> = stages
+    let mut nodes: Vec<StageBox<'_>> = stages
         .iter()
         .zip(&columns)
         .map(|(stage, column)| place(Some(stage), *column, in_column(*column)))
@@ -86,7 +86,7 @@ fn columns(stages: &[StageProfile]) -> Vec<usize> {
 }
 
 /// The arrows that leave a box.
-fn arrows(from: &Node<'_>, nodes: &[Node<'_>], shown: &mut String) {
+fn arrows(from: &StageBox<'_>, nodes: &[StageBox<'_>], shown: &mut String) {
     let Some(stage) = from.stage else { return };
     for to in nodes {
         let is_reader = match to.stage {
@@ -121,7 +121,7 @@ fn arrows(from: &Node<'_>, nodes: &[Node<'_>], shown: &mut String) {
 }
 
 fn stage_box(
-    node: &Node<'_>,
+    node: &StageBox<'_>,
     stage: &StageProfile,
     profile: &Profile,
     most: u64,
@@ -148,7 +148,7 @@ fn stage_box(
         write!(shown, "<rect class=\"work\" x=\"{x}\" y=\"{y}\" width=\"{bar:.1}\" height=\"4\"/>");
 }
 
-fn driver_box(node: &Node<'_>, profile: &Profile, shown: &mut String) {
+fn driver_box(node: &StageBox<'_>, profile: &Profile, shown: &mut String) {
     let merge = profile.phases.iter().find(|phase| phase.phase == "merge");
     let merge = merge.map_or(0, |phase| phase.to_us.saturating_sub(phase.from_us));
     let lines =
@@ -158,7 +158,7 @@ fn driver_box(node: &Node<'_>, profile: &Profile, shown: &mut String) {
 }
 
 /// A box with a title on both sides and two lines.
-fn draw(node: &Node<'_>, class: &str, tip: &str, texts: [&str; 4], shown: &mut String) {
+fn draw(node: &StageBox<'_>, class: &str, tip: &str, texts: [&str; 4], shown: &mut String) {
     let x = node.x + 1;
     let y = node.y + 1;
     let [left, right, first, second] = texts;

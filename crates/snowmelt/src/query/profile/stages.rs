@@ -7,7 +7,7 @@ use snowmelt_types::ByteSize;
 
 use super::escape::Escaped;
 use super::scans;
-use crate::output::{Cell, Layout, draw};
+use crate::output::{Cell, TableLayout, draw};
 use crate::terminal::text;
 
 /// The multiple of the median number of rows from which a partition makes an output uneven.
@@ -47,7 +47,7 @@ pub fn text_table(profile: &Profile, shown: &mut String) {
         .iter()
         .map(|stage| cells(stage, profile).into_iter().map(Some).collect())
         .collect();
-    let _ = write!(shown, "\n{}", draw(&HEADINGS, &rows, Layout::unlimited()));
+    let _ = write!(shown, "\n{}", draw(&HEADINGS, &rows, TableLayout::unlimited()));
 }
 
 /// All stages, for the page.

@@ -7,7 +7,7 @@ use snowmelt_types::ByteSize;
 use snowmelt_wire::OperatorMetric;
 
 use super::{cost, scans, share, stages};
-use crate::output::{Cell, Layout, draw};
+use crate::output::{Cell, TableLayout, draw};
 use crate::terminal::text;
 
 /// Width in columns of the bar of an operator's share of the time.
@@ -98,7 +98,11 @@ fn operators(title: &str, operators: &[OperatorMetric], shown: &mut String) {
         ]
     };
     let rows: Vec<_> = operators.iter().map(row).collect();
-    let _ = write!(shown, "\n{}", draw(&[title, ">rows", ">time", ""], &rows, Layout::unlimited()));
+    let _ = write!(
+        shown,
+        "\n{}",
+        draw(&[title, ">rows", ">time", ""], &rows, TableLayout::unlimited())
+    );
 }
 
 fn lanes(lanes: &[Lane], shown: &mut String) {
@@ -129,7 +133,7 @@ fn lanes(lanes: &[Lane], shown: &mut String) {
     };
     let headings = ["sandbox", ">start", ">run", ">cpu", ">rows", ">read", ">peak", ">retries"];
     let rows: Vec<_> = lanes.iter().map(row).collect();
-    let _ = write!(shown, "\n{}", draw(&headings, &rows, Layout::unlimited()));
+    let _ = write!(shown, "\n{}", draw(&headings, &rows, TableLayout::unlimited()));
 }
 
 /// A bar with a resolution of an eighth of a column.

@@ -10,7 +10,7 @@ use snowmelt_image::source::{Described, Origin};
 use snowmelt_image::{Error, Result};
 use snowmelt_types::ByteSize;
 
-use crate::terminal::Progress;
+use crate::terminal::ProgressDisplay;
 
 /// The limit on the wait for cancelled work. The next command removes any files that it leaves.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
@@ -19,13 +19,13 @@ const REPORT_EVERY: u64 = 1 << 20;
 
 /// The progress display and the cancellation flag of blocking work.
 #[derive(Clone)]
-pub(super) struct Watch {
-    progress: Arc<Progress>,
+pub(super) struct ProgressWatch {
+    progress: Arc<ProgressDisplay>,
     stopped: Arc<AtomicBool>,
     reported: Arc<AtomicU64>,
 }
 
-impl Watch {
+impl ProgressWatch {
     /// Reports the bytes read so far. Returns an error if the work was cancelled.
     pub fn read(&self, what: &str, bytes: u64) -> io::Result<()> {
         if self.stopped.load(Ordering::Relaxed) {
@@ -42,12 +42,12 @@ impl Watch {
 /// Runs work on a thread that may block. Dropping the future cancels the work and waits until its
 /// partial files are removed.
 pub(super) async fn blocking<T: Send + 'static>(
-    progress: &Arc<Progress>,
-    work: impl FnOnce(Watch) -> Result<T> + Send + 'static,
+    progress: &Arc<ProgressDisplay>,
+    work: impl FnOnce(ProgressWatch) -> Result<T> + Send + 'static,
 ) -> Result<T> {
     let (done, ended) = channel::<()>();
     let stopped = Arc::new(AtomicBool::new(false));
-    let watch = Watch {
+    let watch = ProgressWatch {
         progress: Arc::clone(progress),
         stopped: Arc::clone(&stopped),
         reported: Arc::new(AtomicU64::new(u64::MAX / 2)),
@@ -79,12 +79,12 @@ impl Drop for Stopping {
 /// An origin whose readers report progress and can be cancelled.
 pub(super) struct WatchedOrigin {
     inner: Arc<dyn Origin + Send + Sync>,
-    watch: Watch,
+    watch: ProgressWatch,
     bytes: AtomicU64,
 }
 
 impl WatchedOrigin {
-    pub fn new(inner: Arc<dyn Origin + Send + Sync>, watch: Watch) -> Self {
+    pub fn new(inner: Arc<dyn Origin + Send + Sync>, watch: ProgressWatch) -> Self {
         Self { inner, watch, bytes: AtomicU64::new(0) }
     }
 }
