@@ -2,21 +2,21 @@
 
 use bytes::Bytes;
 
-use crate::{Change, Committed, Error, Event, LeaseId, Operation, Result, Revision};
-use crate::{Transaction, Version};
+use crate::{Committed, Error, KeyChange, KeyOperation, LeaseId, Result, Revision, StoreEvent};
+use crate::{KeyVersion, Transaction};
 
 /// The rows that one transaction reads and writes. If the transaction fails, the backend rolls
 /// back.
-pub(crate) trait Rows {
+pub(crate) trait StoreRows {
     type Failure: From<Error>;
 
-    fn version(&self, key: &str) -> Result<Option<Version>, Self::Failure>;
+    fn version(&self, key: &str) -> Result<Option<KeyVersion>, Self::Failure>;
 
     fn put(
         &mut self,
         key: &str,
         value: &Bytes,
-        version: Version,
+        version: KeyVersion,
         lease: Option<LeaseId>,
     ) -> Result<(), Self::Failure>;
 
@@ -27,12 +27,12 @@ pub(crate) trait Rows {
 #[derive(Debug)]
 pub(crate) struct Applied {
     pub committed: Committed,
-    pub events: Vec<Event>,
+    pub events: Vec<StoreEvent>,
 }
 
 /// Applies a transaction to a store with this revision. All preconditions are checked before the
 /// first write.
-pub(crate) fn apply<R: Rows>(
+pub(crate) fn apply<R: StoreRows>(
     rows: &mut R,
     transaction: Transaction,
     at: Revision,
@@ -50,27 +50,27 @@ pub(crate) fn apply<R: Rows>(
     let mut events = Vec::new();
     for (operation, found) in transaction.operations.into_iter().zip(&found) {
         let change = write(rows, operation, *found, at.next())?;
-        events.extend(change.map(|(key, change)| Event { revision: at.next(), key, change }));
+        events.extend(change.map(|(key, change)| StoreEvent { revision: at.next(), key, change }));
     }
     let revision = if events.is_empty() { at } else { at.next() };
     Ok(Applied { committed: Committed { revision, found }, events })
 }
 
-fn write<R: Rows>(
+fn write<R: StoreRows>(
     rows: &mut R,
-    operation: Operation,
-    found: Option<Version>,
+    operation: KeyOperation,
+    found: Option<KeyVersion>,
     revision: Revision,
-) -> Result<Option<(String, Change)>, R::Failure> {
+) -> Result<Option<(String, KeyChange)>, R::Failure> {
     match operation {
-        Operation::Put { key, value, lease, .. } => {
-            rows.put(&key, &value, Version(revision.0), lease)?;
-            Ok(Some((key, Change::Put(value))))
+        KeyOperation::Put { key, value, lease, .. } => {
+            rows.put(&key, &value, KeyVersion(revision.0), lease)?;
+            Ok(Some((key, KeyChange::Put(value))))
         }
-        Operation::Delete { key, .. } if found.is_some() => {
+        KeyOperation::Delete { key, .. } if found.is_some() => {
             rows.delete(&key)?;
-            Ok(Some((key, Change::Delete)))
+            Ok(Some((key, KeyChange::Delete)))
         }
-        Operation::Delete { .. } | Operation::Check { .. } => Ok(None),
+        KeyOperation::Delete { .. } | KeyOperation::Check { .. } => Ok(None),
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 
 use snowmelt_types::{Code, ErrorReport, Report};
 
-use crate::{LeaseId, Revision, Version};
+use crate::{KeyVersion, LeaseId, Revision};
 
 /// The result of an operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -19,7 +19,7 @@ pub enum Error {
         /// The first key that does not meet its precondition.
         key: String,
         /// The version of the key; `None` if the key is absent.
-        found: Option<Version>,
+        found: Option<KeyVersion>,
     },
     /// The disk is full; nothing was changed.
     #[error("cannot use {place}: {source}")]

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures::StreamExt;
 use tokio::sync::watch;
 
-use crate::{Error, Event, Result, Revision, Since, Watch};
+use crate::{Error, Result, Revision, Since, StoreEvent, Watch};
 
 /// The size of a history. The newest revision is always retained.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +36,7 @@ pub(crate) struct History {
 
 #[derive(Debug)]
 struct Retained {
-    events: VecDeque<Event>,
+    events: VecDeque<StoreEvent>,
     bytes: usize,
     /// The first revision whose events are, or will be, retained.
     oldest: Revision,
@@ -53,11 +53,11 @@ impl History {
     }
 
     /// Adds the events of the next revision.
-    pub fn push(&self, events: Vec<Event>) {
+    pub fn push(&self, events: Vec<StoreEvent>) {
         let Some(last) = events.last() else { return };
         let mut retained = lock(&self.retained);
         retained.latest = last.revision;
-        retained.bytes += events.iter().map(Event::bytes).sum::<usize>();
+        retained.bytes += events.iter().map(StoreEvent::bytes).sum::<usize>();
         retained.events.extend(events);
         retained.trim(self.bounds);
         drop(retained);
@@ -121,7 +121,7 @@ impl Retained {
     }
 
     /// The events from a revision on.
-    fn since(&self, next: Revision) -> impl Iterator<Item = &Event> {
+    fn since(&self, next: Revision) -> impl Iterator<Item = &StoreEvent> {
         let begin = self.events.partition_point(|event| event.revision < next);
         self.events.range(begin..)
     }
@@ -133,14 +133,14 @@ struct Watcher {
     /// The first revision that the watch has not read.
     next: Revision,
     /// The events that were read and not delivered yet.
-    ready: VecDeque<Event>,
+    ready: VecDeque<StoreEvent>,
     retained: Arc<Mutex<Retained>>,
     updates: watch::Receiver<()>,
     failed: bool,
 }
 
 impl Watcher {
-    async fn step(mut self) -> Option<(Result<Event>, Self)> {
+    async fn step(mut self) -> Option<(Result<StoreEvent>, Self)> {
         loop {
             if self.failed {
                 return None;
@@ -177,11 +177,11 @@ fn lock(retained: &Mutex<Retained>) -> MutexGuard<'_, Retained> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Change;
+    use crate::KeyChange;
 
-    fn event(revision: u64, key: &str, bytes: usize) -> Event {
-        let change = Change::Put(vec![0; bytes].into());
-        Event { revision: Revision(revision), key: key.to_owned(), change }
+    fn event(revision: u64, key: &str, bytes: usize) -> StoreEvent {
+        let change = KeyChange::Put(vec![0; bytes].into());
+        StoreEvent { revision: Revision(revision), key: key.to_owned(), change }
     }
 
     fn history(events: usize, bytes: usize) -> History {

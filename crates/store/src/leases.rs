@@ -11,14 +11,14 @@ const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// Leases that have not ended.
 #[derive(Debug)]
-pub(crate) struct Leases {
+pub(crate) struct OpenLeases {
     clock: Clock,
     // Held for a lookup only.
-    table: Mutex<Table>,
+    table: Mutex<LeaseTable>,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct LeaseTable {
     last: u64,
     open: HashMap<LeaseId, Lease>,
 }
@@ -32,13 +32,13 @@ struct Lease {
 
 /// A backend with leases.
 pub(crate) trait Leasing: Send + Sync + 'static {
-    fn leases(&self) -> &Leases;
+    fn leases(&self) -> &OpenLeases;
 
     /// Ends a lease that has not ended, and deletes the keys under it.
     fn end(self: Arc<Self>, id: LeaseId) -> impl Future<Output = Result<()>> + Send;
 }
 
-impl Leases {
+impl OpenLeases {
     pub fn new(clock: Clock) -> Self {
         Self { clock, table: Mutex::default() }
     }
@@ -83,7 +83,7 @@ impl Leases {
         self.table().open.get(&id).map(|lease| lease.until)
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, LeaseTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

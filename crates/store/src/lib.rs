@@ -25,12 +25,15 @@ use futures::stream::BoxStream;
 
 pub use clock::Clock;
 pub use error::{Error, Result};
-pub use model::{Change, Entry, Event, Expect, LeaseId, Listed, Page, Revision, Since, Version};
-pub use transaction::{Committed, Operation, Transaction};
+pub use model::{
+    EntryPage, Expect, KeyChange, KeyVersion, LeaseId, Page, Revision, Since, StoreEntry,
+    StoreEvent,
+};
+pub use transaction::{Committed, KeyOperation, Transaction};
 
 /// Events in the order of their revisions. The stream ends when the store is closed, and after its
 /// first error.
-pub type Watch = BoxStream<'static, Result<Event>>;
+pub type Watch = BoxStream<'static, Result<StoreEvent>>;
 
 /// A store of keys and values.
 ///
@@ -40,11 +43,11 @@ pub type Watch = BoxStream<'static, Result<Event>>;
 #[async_trait]
 pub trait Store: std::fmt::Debug + Send + Sync {
     /// The entry of a key.
-    async fn get(&self, key: &str) -> Result<Option<Entry>>;
+    async fn get(&self, key: &str) -> Result<Option<StoreEntry>>;
 
     /// The entries whose keys begin with a prefix, in the order of keys. A page is one snapshot;
     /// two pages may have different revisions.
-    async fn list(&self, prefix: &str, page: Page) -> Result<Listed>;
+    async fn list(&self, prefix: &str, page: Page) -> Result<EntryPage>;
 
     /// Applies all operations, or none of them.
     ///
@@ -76,13 +79,13 @@ pub trait Store: std::fmt::Debug + Send + Sync {
     async fn revoke(&self, lease: LeaseId) -> Result<()>;
 
     /// Writes one key, and returns its new version.
-    async fn put(&self, key: &str, value: Bytes, expect: Expect) -> Result<Version> {
+    async fn put(&self, key: &str, value: Bytes, expect: Expect) -> Result<KeyVersion> {
         let done = self.transaction(Transaction::new().put(key, value, expect)).await?;
         Ok(done.version())
     }
 
     /// Deletes one key, and returns the version that it had.
-    async fn delete(&self, key: &str, expect: Expect) -> Result<Option<Version>> {
+    async fn delete(&self, key: &str, expect: Expect) -> Result<Option<KeyVersion>> {
         let done = self.transaction(Transaction::new().delete(key, expect)).await?;
         Ok(done.found.into_iter().next().flatten())
     }

@@ -19,7 +19,7 @@ impl Revision {
 /// The version of a key: the revision of its last write (the `mod_revision` of etcd). A key that is
 /// deleted and created again gets a version that it never had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Version(pub u64);
+pub struct KeyVersion(pub u64);
 
 /// A lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -27,13 +27,13 @@ pub struct LeaseId(pub u64);
 
 /// A key with its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct StoreEntry {
     /// The key.
     pub key: String,
     /// The value.
     pub value: Bytes,
     /// The version to expect in a write that replaces the entry.
-    pub version: Version,
+    pub version: KeyVersion,
 }
 
 /// The precondition of an operation on a key.
@@ -44,12 +44,12 @@ pub enum Expect {
     /// The key is absent.
     Absent,
     /// The key has this version.
-    Version(Version),
+    Version(KeyVersion),
 }
 
 impl Expect {
     /// Whether a key with this version, or an absent key, meets the precondition.
-    pub fn is_met(self, found: Option<Version>) -> bool {
+    pub fn is_met(self, found: Option<KeyVersion>) -> bool {
         match self {
             Self::Any => true,
             Self::Absent => found.is_none(),
@@ -87,11 +87,11 @@ impl Page {
     }
 }
 
-/// Entries of one snapshot.
+/// A page of entries of one snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Listed {
+pub struct EntryPage {
     /// The entries in the order of their keys.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<StoreEntry>,
     /// Whether further entries follow the last one.
     pub more: bool,
     /// The revision of the snapshot; a watch from the next revision misses no change.
@@ -109,30 +109,30 @@ pub enum Since {
 
 /// A change of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct StoreEvent {
     /// The revision of the transaction, which all of its changes have.
     pub revision: Revision,
     /// The key.
     pub key: String,
     /// The change.
-    pub change: Change,
+    pub change: KeyChange,
 }
 
 /// The kind of a change: put or delete.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum KeyChange {
     /// The key was written, with this value.
     Put(Bytes),
     /// The key was deleted.
     Delete,
 }
 
-impl Event {
+impl StoreEvent {
     /// The size of key and value in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let value = match &self.change {
-            Change::Put(value) => value.len(),
-            Change::Delete => 0,
+            KeyChange::Put(value) => value.len(),
+            KeyChange::Delete => 0,
         };
         self.key.len() + value
     }
@@ -144,7 +144,7 @@ impl fmt::Display for Revision {
     }
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for KeyVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)
     }

@@ -4,18 +4,18 @@ use std::collections::HashSet;
 
 use bytes::Bytes;
 
-use crate::{Error, Expect, LeaseId, Result, Revision, Version};
+use crate::{Error, Expect, KeyVersion, LeaseId, Result, Revision};
 
 /// Operations on different keys, applied as a whole or not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
     /// The operations in the order of their events.
-    pub operations: Vec<Operation>,
+    pub operations: Vec<KeyOperation>,
 }
 
 /// An operation on one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub enum KeyOperation {
     /// Writes a value.
     Put {
         /// The key.
@@ -49,7 +49,7 @@ pub struct Committed {
     /// The revision of the transaction; if it changed nothing, the revision of the store.
     pub revision: Revision,
     /// The version of each key before the transaction, in the order of the operations.
-    pub found: Vec<Option<Version>>,
+    pub found: Vec<Option<KeyVersion>>,
 }
 
 impl Transaction {
@@ -65,7 +65,7 @@ impl Transaction {
 
     /// Adds a write.
     pub fn put(self, key: impl Into<String>, value: impl Into<Bytes>, expect: Expect) -> Self {
-        self.with(Operation::Put { key: key.into(), value: value.into(), expect, lease: None })
+        self.with(KeyOperation::Put { key: key.into(), value: value.into(), expect, lease: None })
     }
 
     /// Adds a write under a lease.
@@ -77,20 +77,20 @@ impl Transaction {
         lease: LeaseId,
     ) -> Self {
         let lease = Some(lease);
-        self.with(Operation::Put { key: key.into(), value: value.into(), expect, lease })
+        self.with(KeyOperation::Put { key: key.into(), value: value.into(), expect, lease })
     }
 
     /// Adds a delete.
     pub fn delete(self, key: impl Into<String>, expect: Expect) -> Self {
-        self.with(Operation::Delete { key: key.into(), expect })
+        self.with(KeyOperation::Delete { key: key.into(), expect })
     }
 
     /// Adds a check.
     pub fn check(self, key: impl Into<String>, expect: Expect) -> Self {
-        self.with(Operation::Check { key: key.into(), expect })
+        self.with(KeyOperation::Check { key: key.into(), expect })
     }
 
-    fn with(mut self, operation: Operation) -> Self {
+    fn with(mut self, operation: KeyOperation) -> Self {
         self.operations.push(operation);
         self
     }
@@ -114,13 +114,13 @@ impl Transaction {
     /// The leases that it puts keys under.
     pub(crate) fn leases(&self) -> impl Iterator<Item = LeaseId> + '_ {
         self.operations.iter().filter_map(|operation| match operation {
-            Operation::Put { lease, .. } => *lease,
-            Operation::Delete { .. } | Operation::Check { .. } => None,
+            KeyOperation::Put { lease, .. } => *lease,
+            KeyOperation::Delete { .. } | KeyOperation::Check { .. } => None,
         })
     }
 }
 
-impl Operation {
+impl KeyOperation {
     /// The key of the operation.
     pub fn key(&self) -> &str {
         match self {
@@ -140,7 +140,7 @@ impl Operation {
 
 impl Committed {
     /// The version of the keys that it wrote.
-    pub fn version(&self) -> Version {
-        Version(self.revision.0)
+    pub fn version(&self) -> KeyVersion {
+        KeyVersion(self.revision.0)
     }
 }

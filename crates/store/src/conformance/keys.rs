@@ -1,6 +1,6 @@
 //! Tests of a single key: read, written and deleted with the version that it had.
 
-use crate::{Error, Expect, Store, Version};
+use crate::{Error, Expect, KeyVersion, Store};
 
 /// All tests of single keys.
 pub async fn all(store: &dyn Store) {
@@ -28,7 +28,7 @@ async fn values_are_replaced_and_deleted(store: &dyn Store) {
 }
 
 async fn a_write_expects_a_version(store: &dyn Store) {
-    let wrong = store.put("cas", "0".into(), Expect::Version(Version(1 << 40))).await;
+    let wrong = store.put("cas", "0".into(), Expect::Version(KeyVersion(1 << 40))).await;
     refused(wrong, "cas", None);
     let first = store.put("cas", "1".into(), Expect::Absent).await.unwrap();
     refused(store.put("cas", "2".into(), Expect::Absent).await, "cas", Some(first));
@@ -68,7 +68,7 @@ async fn an_empty_key_is_refused(store: &dyn Store) {
 pub(super) fn refused<T: std::fmt::Debug>(
     done: Result<T, Error>,
     expected: &str,
-    version: Option<Version>,
+    version: Option<KeyVersion>,
 ) {
     match done {
         Err(Error::Conflict { key, found }) => {

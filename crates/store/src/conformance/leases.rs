@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::StreamExt;
 
 use super::Rig;
-use crate::{Change, Error, Expect, LeaseId, Since, Store, Transaction, Watch};
+use crate::{Error, Expect, KeyChange, LeaseId, Since, Store, Transaction, Watch};
 
 const TTL: Duration = Duration::from_secs(6);
 /// A part of the time to live of a lease: one is less than that time, two are more.
@@ -28,7 +28,7 @@ async fn put(store: &dyn Store, key: &str, lease: LeaseId) {
 async fn deleted(watch: &mut Watch, key: &str) {
     while let Some(event) = watch.next().await {
         let event = event.unwrap();
-        if event.key == key && event.change == Change::Delete {
+        if event.key == key && event.change == KeyChange::Delete {
             return;
         }
     }

@@ -1,7 +1,7 @@
 //! Tests of transactions of several keys.
 
 use super::keys::refused;
-use crate::{Error, Expect, Store, Transaction, Version};
+use crate::{Error, Expect, KeyVersion, Store, Transaction};
 
 /// All tests of transactions.
 pub async fn all(store: &dyn Store) {
@@ -46,7 +46,7 @@ async fn a_transaction_returns_the_previous_versions(store: &dyn Store) {
         .put("found/a", "2", Expect::Any)
         .delete("found/b", Expect::Any)
         .check("found/c", Expect::Absent);
-    let found: [Option<Version>; 3] = [Some(first), Some(second), None];
+    let found: [Option<KeyVersion>; 3] = [Some(first), Some(second), None];
     assert_eq!(store.transaction(all).await.unwrap().found, found);
 }
 

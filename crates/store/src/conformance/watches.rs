@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 
-use crate::{Change, Event, Expect, Page, Revision, Since, Store, Transaction, Watch};
+use crate::{Expect, KeyChange, Page, Revision, Since, Store, StoreEvent, Transaction, Watch};
 
 /// All tests of watches.
 pub async fn all(store: Arc<dyn Store>) {
@@ -15,7 +15,7 @@ pub async fn all(store: Arc<dyn Store>) {
     a_refused_transaction_is_not_reported(&*store).await;
 }
 
-async fn next(watch: &mut Watch) -> Event {
+async fn next(watch: &mut Watch) -> StoreEvent {
     watch.next().await.expect("the watch goes on").unwrap()
 }
 
@@ -35,10 +35,10 @@ async fn a_watch_reports_puts_and_deletes_of_its_prefix(store: &dyn Store) {
     assert_eq!(reported[1].revision, Revision(last.0));
     let reported: Vec<_> = reported.into_iter().map(|event| (event.key, event.change)).collect();
     let expected = [
-        ("watch/a", Change::Put("1".into())),
-        ("watch/a", Change::Put("2".into())),
-        ("watch/a", Change::Delete),
-        ("watch/end", Change::Put("".into())),
+        ("watch/a", KeyChange::Put("1".into())),
+        ("watch/a", KeyChange::Put("2".into())),
+        ("watch/a", KeyChange::Delete),
+        ("watch/end", KeyChange::Put("".into())),
     ];
     assert_eq!(reported, expected.map(|(key, change)| (key.to_owned(), change)));
 }
@@ -111,7 +111,7 @@ async fn a_refused_transaction_is_not_reported(store: &dyn Store) {
     let mut watch = store.watch("refused/", Since::Now).await.unwrap();
     let refused = Transaction::new()
         .put("refused/a", "", Expect::Any)
-        .check("refused/absent", Expect::Version(crate::Version(1)));
+        .check("refused/absent", Expect::Version(crate::KeyVersion(1)));
     store.transaction(refused).await.unwrap_err();
     store.put("refused/b", "".into(), Expect::Any).await.unwrap();
     assert_eq!(next(&mut watch).await.key, "refused/b");

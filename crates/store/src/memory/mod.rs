@@ -8,11 +8,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::apply::{Rows, apply};
+use crate::apply::{StoreRows, apply};
 use crate::history::{Bounds, History};
-use crate::leases::{Leases, Leasing, grant, revoke};
-use crate::{Clock, Committed, Entry, Error, LeaseId, Listed, Page, Result, Revision};
-use crate::{Since, Store, Transaction, Version, Watch};
+use crate::leases::{Leasing, OpenLeases, grant, revoke};
+use crate::{Clock, Committed, EntryPage, Error, LeaseId, Page, Result, Revision, StoreEntry};
+use crate::{KeyVersion, Since, Store, Transaction, Watch};
 
 /// A store in memory. Clones of it are the same store.
 #[derive(Clone, Debug)]
@@ -22,7 +22,7 @@ pub struct Memory {
 
 #[derive(Debug)]
 struct Inner {
-    leases: Leases,
+    leases: OpenLeases,
     history: History,
     // Locked for one operation. The history is written under the lock, so that it has the order
     // of the revisions.
@@ -32,13 +32,13 @@ struct Inner {
 #[derive(Debug, Default)]
 struct State {
     revision: Revision,
-    rows: BTreeMap<String, Row>,
+    rows: BTreeMap<String, MemoryRow>,
 }
 
 #[derive(Debug)]
-struct Row {
+struct MemoryRow {
     value: Bytes,
-    version: Version,
+    version: KeyVersion,
     lease: Option<LeaseId>,
 }
 
@@ -47,7 +47,7 @@ impl Memory {
     pub fn new(clock: Clock) -> Self {
         let history = History::new(Revision::default(), Bounds::default());
         let state = Mutex::default();
-        Self { inner: Arc::new(Inner { leases: Leases::new(clock), history, state }) }
+        Self { inner: Arc::new(Inner { leases: OpenLeases::new(clock), history, state }) }
     }
 }
 
@@ -67,10 +67,10 @@ impl Inner {
 
 /// The rows of the store. No operation fails after the first write, so there is nothing to roll
 /// back.
-impl Rows for BTreeMap<String, Row> {
+impl StoreRows for BTreeMap<String, MemoryRow> {
     type Failure = Error;
 
-    fn version(&self, key: &str) -> Result<Option<Version>> {
+    fn version(&self, key: &str) -> Result<Option<KeyVersion>> {
         Ok(self.get(key).map(|row| row.version))
     }
 
@@ -78,10 +78,10 @@ impl Rows for BTreeMap<String, Row> {
         &mut self,
         key: &str,
         value: &Bytes,
-        version: Version,
+        version: KeyVersion,
         lease: Option<LeaseId>,
     ) -> Result<()> {
-        self.insert(key.to_owned(), Row { value: value.clone(), version, lease });
+        self.insert(key.to_owned(), MemoryRow { value: value.clone(), version, lease });
         Ok(())
     }
 
@@ -91,14 +91,14 @@ impl Rows for BTreeMap<String, Row> {
     }
 }
 
-impl Row {
-    fn entry(&self, key: &str) -> Entry {
-        Entry { key: key.to_owned(), value: self.value.clone(), version: self.version }
+impl MemoryRow {
+    fn entry(&self, key: &str) -> StoreEntry {
+        StoreEntry { key: key.to_owned(), value: self.value.clone(), version: self.version }
     }
 }
 
 impl Leasing for Inner {
-    fn leases(&self) -> &Leases {
+    fn leases(&self) -> &OpenLeases {
         &self.leases
     }
 
@@ -116,17 +116,17 @@ impl Leasing for Inner {
 
 #[async_trait]
 impl Store for Memory {
-    async fn get(&self, key: &str) -> Result<Option<Entry>> {
+    async fn get(&self, key: &str) -> Result<Option<StoreEntry>> {
         Ok(self.inner.state().rows.get(key).map(|row| row.entry(key)))
     }
 
-    async fn list(&self, prefix: &str, page: Page) -> Result<Listed> {
+    async fn list(&self, prefix: &str, page: Page) -> Result<EntryPage> {
         let state = self.inner.state();
         let rows = state.rows.range::<str, _>((page.begin(prefix), Bound::Unbounded));
         let mut rows = rows.take_while(|(key, _)| key.starts_with(prefix));
         let limit = page.limit.unwrap_or(usize::MAX);
         let entries = rows.by_ref().take(limit).map(|(key, row)| row.entry(key)).collect();
-        Ok(Listed { entries, more: rows.next().is_some(), revision: state.revision })
+        Ok(EntryPage { entries, more: rows.next().is_some(), revision: state.revision })
     }
 
     async fn transaction(&self, transaction: Transaction) -> Result<Committed> {

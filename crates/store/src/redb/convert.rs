@@ -9,9 +9,10 @@ use ::redb::{
 };
 use bytes::Bytes;
 
-use super::rows::Opened;
-use crate::Version;
-use crate::apply::Rows;
+use super::rows::WriteTables;
+use super::write_failure::WriteFailure;
+use crate::KeyVersion;
+use crate::apply::StoreRows;
 
 type Rowed<'a> = Table<'a, &'static str, &'static [u8]>;
 
@@ -69,7 +70,7 @@ fn rows(
     tables: &[&'static str],
     how: &dyn Convert,
 ) -> Result<u64, ::redb::Error> {
-    let mut opened = Opened::of(write)?;
+    let mut opened = WriteTables::of(write)?;
     let open = |name: &&'static str| write.open_table(definition(name)).map(|rows| (*name, rows));
     let older = Older { tables: tables.iter().map(open).collect::<Result<_, _>>()? };
     let revision = opened.revision().map_err(error)?.next();
@@ -79,7 +80,7 @@ fn rows(
             let (key, value) = row?;
             for (key, value) in how.entries(name, key.value(), value.value(), &older) {
                 let value = Bytes::from(value);
-                opened.put(&key, &value, Version(revision.0), None).map_err(error)?;
+                opened.put(&key, &value, KeyVersion(revision.0), None).map_err(error)?;
                 converted += 1;
             }
         }
@@ -92,10 +93,10 @@ fn definition(name: &'static str) -> TableDefinition<'static, &'static str, &'st
     TableDefinition::new(name)
 }
 
-fn error(failed: super::failed::Failed) -> ::redb::Error {
+fn error(failed: WriteFailure) -> ::redb::Error {
     match failed {
-        super::failed::Failed::File(error) => *error,
+        WriteFailure::File(error) => *error,
         // No operation expects anything.
-        super::failed::Failed::Refused(error) => ::redb::Error::Corrupted(error.to_string()),
+        WriteFailure::Refused(error) => ::redb::Error::Corrupted(error.to_string()),
     }
 }

@@ -8,9 +8,9 @@ use std::path::Path;
 
 use ::redb::{Database, ReadableDatabase};
 
-use super::failed::Failed;
-use super::file::{File, beside, private, typed};
-use super::rows::{self, Opened};
+use super::file::{DatabaseFile, beside, private, typed};
+use super::rows::{self, WriteTables};
+use super::write_failure::WriteFailure;
 use crate::{Result, Revision};
 
 /// Reads every page of a file that no process has open, and closes it.
@@ -22,7 +22,7 @@ pub fn check(path: &Path) -> Result<()> {
 }
 
 /// Writes a snapshot to a new file.
-pub(super) fn copy(from: &File, to: &Path) -> Result<Revision> {
+pub(super) fn copy(from: &DatabaseFile, to: &Path) -> Result<Revision> {
     let failed = |error: io::Error| typed(to, error.into());
     let partial = beside(to, ".partial");
     // What a process that was killed has left.
@@ -33,12 +33,12 @@ pub(super) fn copy(from: &File, to: &Path) -> Result<Revision> {
         let copy = copy.map_err(|error| typed(to, error.into()))?;
         let at = from.run(|database| Ok(filled(database, &copy)))?;
         let at = at.map_err(|failure| match failure {
-            Failed::Refused(error) => error,
+            WriteFailure::Refused(error) => error,
             // Only what is read can be damaged.
-            Failed::File(error) if matches!(*error, ::redb::Error::Corrupted(_)) => {
+            WriteFailure::File(error) if matches!(*error, ::redb::Error::Corrupted(_)) => {
                 typed(from.path(), *error)
             }
-            Failed::File(error) => typed(to, *error),
+            WriteFailure::File(error) => typed(to, *error),
         })?;
         drop(copy);
         named(&partial, to).map_err(failed)?;
@@ -48,10 +48,10 @@ pub(super) fn copy(from: &File, to: &Path) -> Result<Revision> {
     done
 }
 
-fn filled(from: &Database, to: &Database) -> Result<Revision, Failed> {
+fn filled(from: &Database, to: &Database) -> Result<Revision, WriteFailure> {
     let read = from.begin_read()?;
     let write = to.begin_write()?;
-    let mut opened = Opened::of(&write)?;
+    let mut opened = WriteTables::of(&write)?;
     let at = rows::copy(&read, &mut opened)?;
     drop(opened);
     write.commit()?;

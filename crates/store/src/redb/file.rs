@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use ::redb::{Database, DatabaseError};
 
 use super::convert::{Convert, convert};
-use super::failed::Failed;
+use super::write_failure::WriteFailure;
 use crate::{Error, Result};
 
 /// The maximum time that a process waits for the transaction of another process.
@@ -35,25 +35,25 @@ const CACHE_BYTES: usize = 32 << 20;
 /// The number of files that this process has created, which tells their names apart.
 static CREATED: AtomicU64 = AtomicU64::new(0);
 
-/// The file of a store.
+/// The database file of a store.
 #[derive(Debug)]
-pub(super) struct File {
+pub(super) struct DatabaseFile {
     path: PathBuf,
     convert: Option<Arc<dyn Convert>>,
     /// The open database, if the file is held open. The database is absent before the first
     /// transaction and after a failure.
-    held: Option<Mutex<Held>>,
+    held: Option<Mutex<OpenDatabase>>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct OpenDatabase {
     database: Option<Arc<Database>>,
     lock: Option<std::fs::File>,
     /// Whether every page was read once and had its checksum.
     checked: bool,
 }
 
-impl File {
+impl DatabaseFile {
     pub fn new(path: PathBuf, convert: Option<Arc<dyn Convert>>, hold: bool) -> Self {
         Self { path, convert, held: hold.then(Mutex::default) }
     }
@@ -74,14 +74,14 @@ impl File {
     }
 
     /// Runs a transaction.
-    pub fn run<T>(&self, work: impl FnOnce(&Database) -> Result<T, Failed>) -> Result<T> {
+    pub fn run<T>(&self, work: impl FnOnce(&Database) -> Result<T, WriteFailure>) -> Result<T> {
         let database = self.database()?;
         let done = unless_damaged(&self.path, || work(&database)).inspect_err(|_| {
             self.close(&database);
         })?;
         done.map_err(|failed| match failed {
-            Failed::Refused(error) => error,
-            Failed::File(error) => {
+            WriteFailure::Refused(error) => error,
+            WriteFailure::File(error) => {
                 self.close(&database);
                 typed(&self.path, *error)
             }

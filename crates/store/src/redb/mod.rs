@@ -8,11 +8,11 @@ mod convert;
 mod copies;
 #[cfg(test)]
 mod crash;
-mod failed;
 mod file;
 mod rows;
 #[cfg(test)]
 mod tests;
+mod write_failure;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,14 +23,14 @@ use async_trait::async_trait;
 
 use crate::apply::apply;
 use crate::history::{Bounds, History};
-use crate::leases::{Leases, Leasing, grant, revoke};
-use crate::{Clock, Committed, Entry, Error, LeaseId, Listed, Page, Result, Revision};
+use crate::leases::{Leasing, OpenLeases, grant, revoke};
+use crate::{Clock, Committed, EntryPage, Error, LeaseId, Page, Result, Revision, StoreEntry};
 use crate::{Since, Store, Transaction, Watch};
 pub use convert::{Convert, Older};
 pub use copies::check;
-use failed::Failed;
-use file::File;
-use rows::{Opened, entry, leased, list, revision};
+use file::DatabaseFile;
+use rows::{WriteTables, entry, leased, list, revision};
+use write_failure::WriteFailure;
 
 /// A store in a file. Clones of it are the same store.
 #[derive(Clone, Debug)]
@@ -40,11 +40,11 @@ pub struct Redb {
 
 #[derive(Debug)]
 struct Inner {
-    file: File,
+    file: DatabaseFile,
     /// The history of changes. Absent if the file is opened for each transaction: changes of other
     /// processes would be missing.
     history: Option<History>,
-    leases: Leases,
+    leases: OpenLeases,
     // Locked for one write. If the file is opened for each transaction, also for one read, since
     // redb allows one open handle. The history is written under the lock, so that it has the order
     // of the revisions.
@@ -61,10 +61,10 @@ impl Redb {
     /// [`Error::Busy`] if another process holds the file open, and others if the file cannot be
     /// used.
     pub fn hold(path: PathBuf, convert: Option<Arc<dyn Convert>>, clock: Clock) -> Result<Self> {
-        let file = File::new(path, convert, true);
+        let file = DatabaseFile::new(path, convert, true);
         let at = file.run(|database| revision(&database.begin_read()?))?;
         let history = Some(History::new(at, Bounds::default()));
-        let leases = Leases::new(clock);
+        let leases = OpenLeases::new(clock);
         let exclusive = Mutex::default();
         let inner = Inner { file, history, leases, exclusive };
         inner.delete_leased(None)?;
@@ -74,8 +74,8 @@ impl Redb {
     /// Opens a file for each transaction; the first write creates it if it is missing. Transactions
     /// end with [`Error::Busy`] at once while another process holds the file open.
     pub fn visit(path: PathBuf, convert: Option<Arc<dyn Convert>>) -> Self {
-        let file = File::new(path, convert, false);
-        let leases = Leases::new(Clock::real());
+        let file = DatabaseFile::new(path, convert, false);
+        let leases = OpenLeases::new(Clock::real());
         let exclusive = Mutex::default();
         Self { inner: Arc::new(Inner { file, history: None, leases, exclusive }) }
     }
@@ -127,7 +127,7 @@ async fn blocking<T: Send + 'static>(
 impl Inner {
     fn read<T: Default>(
         &self,
-        work: impl FnOnce(&ReadTransaction) -> Result<T, Failed>,
+        work: impl FnOnce(&ReadTransaction) -> Result<T, WriteFailure>,
     ) -> Result<T> {
         // A read does not create the file.
         if !self.file.exists() {
@@ -146,7 +146,7 @@ impl Inner {
     fn write(&self, _locked: &MutexGuard<'_, ()>, transaction: Transaction) -> Result<Committed> {
         let applied = self.file.run(|database| {
             let write = database.begin_write()?;
-            let mut opened = Opened::of(&write)?;
+            let mut opened = WriteTables::of(&write)?;
             let at = opened.revision()?;
             self.resync(at);
             let applied = apply(&mut opened, transaction, at)?;
@@ -194,7 +194,7 @@ impl Inner {
 }
 
 impl Leasing for Inner {
-    fn leases(&self) -> &Leases {
+    fn leases(&self) -> &OpenLeases {
         &self.leases
     }
 
@@ -208,12 +208,12 @@ impl Leasing for Inner {
 
 #[async_trait]
 impl Store for Redb {
-    async fn get(&self, key: &str) -> Result<Option<Entry>> {
+    async fn get(&self, key: &str) -> Result<Option<StoreEntry>> {
         let key = key.to_owned();
         self.blocking(move |inner| inner.read(|transaction| entry(transaction, &key))).await
     }
 
-    async fn list(&self, prefix: &str, page: Page) -> Result<Listed> {
+    async fn list(&self, prefix: &str, page: Page) -> Result<EntryPage> {
         let prefix = prefix.to_owned();
         let work = move |inner: &Inner| inner.read(|read| list(read, &prefix, &page));
         self.blocking(work).await

@@ -8,9 +8,9 @@ use ::redb::{
 };
 use bytes::Bytes;
 
-use super::failed::Failed;
-use crate::apply::Rows;
-use crate::{Entry, LeaseId, Listed, Page, Revision, Version};
+use super::write_failure::WriteFailure;
+use crate::apply::StoreRows;
+use crate::{EntryPage, KeyVersion, LeaseId, Page, Revision, StoreEntry};
 
 /// The table of entries: key to version and value.
 const ENTRIES: TableDefinition<&str, (u64, &[u8])> = TableDefinition::new("entries");
@@ -22,16 +22,16 @@ const NUMBERS: TableDefinition<&str, u64> = TableDefinition::new("numbers");
 
 const REVISION: &str = "revision";
 
-type Value<'a> = AccessGuard<'a, (u64, &'static [u8])>;
+type StoredValue<'a> = AccessGuard<'a, (u64, &'static [u8])>;
 
 /// The tables, opened for one write.
-pub(super) struct Opened<'a> {
+pub(super) struct WriteTables<'a> {
     entries: Table<'a, &'static str, (u64, &'static [u8])>,
     leased: Table<'a, &'static str, u64>,
     numbers: Table<'a, &'static str, u64>,
 }
 
-impl<'a> Opened<'a> {
+impl<'a> WriteTables<'a> {
     pub fn of(write: &'a WriteTransaction) -> Result<Self, TableError> {
         Ok(Self {
             entries: write.open_table(ENTRIES)?,
@@ -40,30 +40,30 @@ impl<'a> Opened<'a> {
         })
     }
 
-    pub fn revision(&self) -> Result<Revision, Failed> {
+    pub fn revision(&self) -> Result<Revision, WriteFailure> {
         revision_in(&self.numbers)
     }
 
-    pub fn set_revision(&mut self, revision: Revision) -> Result<(), Failed> {
+    pub fn set_revision(&mut self, revision: Revision) -> Result<(), WriteFailure> {
         self.numbers.insert(REVISION, revision.0)?;
         Ok(())
     }
 }
 
-impl Rows for Opened<'_> {
-    type Failure = Failed;
+impl StoreRows for WriteTables<'_> {
+    type Failure = WriteFailure;
 
-    fn version(&self, key: &str) -> Result<Option<Version>, Failed> {
-        Ok(self.entries.get(key)?.map(|value| Version(value.value().0)))
+    fn version(&self, key: &str) -> Result<Option<KeyVersion>, WriteFailure> {
+        Ok(self.entries.get(key)?.map(|value| KeyVersion(value.value().0)))
     }
 
     fn put(
         &mut self,
         key: &str,
         value: &Bytes,
-        version: Version,
+        version: KeyVersion,
         lease: Option<LeaseId>,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), WriteFailure> {
         self.entries.insert(key, (version.0, &value[..]))?;
         match lease {
             Some(lease) => self.leased.insert(key, lease.0)?,
@@ -72,7 +72,7 @@ impl Rows for Opened<'_> {
         Ok(())
     }
 
-    fn delete(&mut self, key: &str) -> Result<(), Failed> {
+    fn delete(&mut self, key: &str) -> Result<(), WriteFailure> {
         self.entries.remove(key)?;
         self.leased.remove(key)?;
         Ok(())
@@ -80,24 +80,28 @@ impl Rows for Opened<'_> {
 }
 
 /// The revision of the store.
-pub(super) fn revision(read: &ReadTransaction) -> Result<Revision, Failed> {
+pub(super) fn revision(read: &ReadTransaction) -> Result<Revision, WriteFailure> {
     table(read, NUMBERS)?.map_or(Ok(Revision::default()), |table| revision_in(&table))
 }
 
-fn revision_in(numbers: &impl ReadableTable<&'static str, u64>) -> Result<Revision, Failed> {
+fn revision_in(numbers: &impl ReadableTable<&'static str, u64>) -> Result<Revision, WriteFailure> {
     let found = numbers.get(REVISION)?;
     Ok(Revision(found.map_or(0, |number| number.value())))
 }
 
 /// The entry of a key.
-pub(super) fn entry(read: &ReadTransaction, key: &str) -> Result<Option<Entry>, Failed> {
+pub(super) fn entry(read: &ReadTransaction, key: &str) -> Result<Option<StoreEntry>, WriteFailure> {
     let Some(table) = table(read, ENTRIES)? else { return Ok(None) };
     Ok(table.get(key)?.map(|value| made(key, &value)))
 }
 
 /// A page of entries.
-pub(super) fn list(read: &ReadTransaction, prefix: &str, page: &Page) -> Result<Listed, Failed> {
-    let mut listed = Listed { revision: revision(read)?, ..Listed::default() };
+pub(super) fn list(
+    read: &ReadTransaction,
+    prefix: &str,
+    page: &Page,
+) -> Result<EntryPage, WriteFailure> {
+    let mut listed = EntryPage { revision: revision(read)?, ..EntryPage::default() };
     let Some(table) = table(read, ENTRIES)? else { return Ok(listed) };
     for row in table.range::<&str>((page.begin(prefix), Bound::Unbounded))? {
         let (key, value) = row?;
@@ -114,7 +118,10 @@ pub(super) fn list(read: &ReadTransaction, prefix: &str, page: &Page) -> Result<
 }
 
 /// Writes all entries that are not under a lease, with their versions and the revision.
-pub(super) fn copy(read: &ReadTransaction, to: &mut Opened<'_>) -> Result<Revision, Failed> {
+pub(super) fn copy(
+    read: &ReadTransaction,
+    to: &mut WriteTables<'_>,
+) -> Result<Revision, WriteFailure> {
     let at = revision(read)?;
     let leased = table(read, LEASED)?;
     if let Some(entries) = table(read, ENTRIES)? {
@@ -137,7 +144,7 @@ pub(super) fn copy(read: &ReadTransaction, to: &mut Opened<'_>) -> Result<Revisi
 pub(super) fn leased(
     read: &ReadTransaction,
     lease: Option<LeaseId>,
-) -> Result<Vec<String>, Failed> {
+) -> Result<Vec<String>, WriteFailure> {
     let Some(table) = table(read, LEASED)? else { return Ok(Vec::new()) };
     let mut keys = Vec::new();
     for row in table.iter()? {
@@ -149,17 +156,17 @@ pub(super) fn leased(
     Ok(keys)
 }
 
-fn made(key: &str, value: &Value<'_>) -> Entry {
+fn made(key: &str, value: &StoredValue<'_>) -> StoreEntry {
     let (version, value) = value.value();
     let value = Bytes::copy_from_slice(value);
-    Entry { key: key.to_owned(), value, version: Version(version) }
+    StoreEntry { key: key.to_owned(), value, version: KeyVersion(version) }
 }
 
 /// A table; absent before the first write.
 fn table<V: ::redb::Value + 'static>(
     read: &ReadTransaction,
     table: TableDefinition<&'static str, V>,
-) -> Result<Option<ReadOnlyTable<&'static str, V>>, Failed> {
+) -> Result<Option<ReadOnlyTable<&'static str, V>>, WriteFailure> {
     match read.open_table(table) {
         Err(TableError::TableDoesNotExist(_)) => Ok(None),
         opened => Ok(Some(opened?)),

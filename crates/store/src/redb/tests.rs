@@ -229,7 +229,7 @@ async fn the_file_is_opened_again_after_a_failure() {
     let failed = store
         .inner
         .file
-        .run(|_| -> Result<(), Failed> { Err(::redb::StorageError::PreviousIo.into()) });
+        .run(|_| -> Result<(), WriteFailure> { Err(::redb::StorageError::PreviousIo.into()) });
     assert!(matches!(failed, Err(Error::Io { .. })));
     store.put("k", "2".into(), Expect::Any).await.unwrap();
     assert_eq!(store.get("k").await.unwrap().unwrap().value, "2");

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use snowmelt_store::{Expect, Version};
+use snowmelt_store::{Expect, KeyVersion};
 use snowmelt_types::{ErrorReport, FunctionName, Report, Tenant};
 
 use super::{FunctionRecord, PAGE, Records, collect, parse, written};
@@ -42,7 +42,7 @@ impl Records {
         let key = record.id().key();
         let value = written(record)?;
         let put = self.store.put(&key, value.into(), Expect::Any).await;
-        put.map(|_: Version| ()).map_err(|error| error.report())
+        put.map(|_: KeyVersion| ()).map_err(|error| error.report())
     }
 
     /// Returns a function.

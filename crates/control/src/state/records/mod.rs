@@ -26,7 +26,7 @@ use serde_json::value::RawValue;
 use snowmelt_api::{FunctionSpec, Invocation};
 use snowmelt_node::PackageAt;
 use snowmelt_store::redb::Redb;
-use snowmelt_store::{Clock, Entry, Page, Store};
+use snowmelt_store::{Clock, Page, Store, StoreEntry};
 use snowmelt_types::{Code, Digest, ErrorReport, Report, Tenant};
 use tokio::sync::Mutex;
 
@@ -131,7 +131,7 @@ async fn collect<T>(
     store: &dyn Store,
     prefix: &str,
     limit: usize,
-    made: impl Fn(&Entry) -> Result<T, ErrorReport>,
+    made: impl Fn(&StoreEntry) -> Result<T, ErrorReport>,
 ) -> Result<Vec<T>, ErrorReport> {
     let mut all = Vec::new();
     let mut page = Page::first(limit);
@@ -147,7 +147,7 @@ async fn collect<T>(
     }
 }
 
-fn parse<T: DeserializeOwned>(entry: &Entry) -> Result<T, ErrorReport> {
+fn parse<T: DeserializeOwned>(entry: &StoreEntry) -> Result<T, ErrorReport> {
     serde_json::from_slice(&entry.value).map_err(|error| {
         let message = format!("the record `{}` cannot be read: {error}", entry.key);
         ErrorReport::new(Code::STATE, message)

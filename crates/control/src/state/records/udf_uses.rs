@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use snowmelt_store::{Entry, Expect, Transaction};
+use snowmelt_store::{Expect, StoreEntry, Transaction};
 use snowmelt_types::{ErrorReport, Report, Tenant};
 
 use super::udf_keys::{self, USES, use_key, without};
@@ -127,7 +127,7 @@ impl Records {
     ) -> Result<Vec<Superseded>, ErrorReport> {
         let prefix = of.map_or_else(|| udf_keys::PREFIX.to_owned(), udf_keys::all_of);
         let in_use = self.in_use(&prefix, now_ms).await?;
-        let of_entry = |entry: &Entry| Ok((entry.key.to_string(), entry.value.len() as u64));
+        let of_entry = |entry: &StoreEntry| Ok((entry.key.to_string(), entry.value.len() as u64));
         let all = collect(&*self.store, &prefix, PAGE, of_entry).await?;
         let name = |key: &str| key.rsplit_once('/').map(|(name, _)| name.to_owned());
         let followed = all.windows(2).filter(|two| name(&two[0].0) == name(&two[1].0));

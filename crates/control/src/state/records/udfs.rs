@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use snowmelt_api::{FileRefs, UdfSource};
-use snowmelt_store::{Entry as StoreEntry, Error as StoreError, Expect, Page, Transaction};
+use snowmelt_store::{Error as StoreError, Expect, Page, StoreEntry, Transaction};
 use snowmelt_types::{Code, ErrorReport, Report, Tenant};
 use snowmelt_wire::Signature;
 

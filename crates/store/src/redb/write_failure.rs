@@ -4,14 +4,14 @@ use crate::Error;
 
 /// The reason why a transaction failed.
 #[derive(Debug)]
-pub(super) enum Failed {
+pub(super) enum WriteFailure {
     /// The transaction was refused; the file can be used.
     Refused(Error),
     /// The file cannot be used.
     File(Box<::redb::Error>),
 }
 
-impl From<Error> for Failed {
+impl From<Error> for WriteFailure {
     fn from(error: Error) -> Self {
         Self::Refused(error)
     }
@@ -19,7 +19,7 @@ impl From<Error> for Failed {
 
 macro_rules! failures_of_the_file {
     ($($error:ty),*) => {$(
-        impl From<$error> for Failed {
+        impl From<$error> for WriteFailure {
             fn from(error: $error) -> Self {
                 Self::File(Box::new(error.into()))
             }
