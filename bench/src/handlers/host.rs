@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 use snowmelt_node::{Capacity, InstanceLease, InstanceLimits, Node, Options as NodeOptions, Unit};
-use snowmelt_package::Progress;
+use snowmelt_package::InstallProgress;
 use snowmelt_sandbox::Spawner;
 use snowmelt_types::{ByteSize, Tenant};
 use snowmelt_wire::{Call, Load, Mode, OnError, SourceCode};
@@ -79,7 +79,7 @@ impl Host {
 
     /// Resolves and unpacks what is not there yet.
     pub async fn prepare(&self) -> Result<Unit> {
-        let report = |progress: &Progress| eprintln!("{progress}");
+        let report = |progress: &InstallProgress| eprintln!("{progress}");
         Ok(self
             .node
             .prepare(&Tenant::default(), &self.code, &self.packages, &self.imports, &report)

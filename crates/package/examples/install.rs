@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use snowmelt_package::{Environment, Installer, Progress, Python};
+use snowmelt_package::{Environment, InstallProgress, Installer, Python};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -15,7 +15,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (store, requirements) = arguments.split_first().ok_or("name a folder for the store")?;
     let installer = Installer::new(store.into(), Python::discover(None, store.as_ref())?)?;
     let start = Instant::now();
-    let show = move |step: &Progress| eprintln!("{} {step}", seconds(start.elapsed()));
+    let show = move |step: &InstallProgress| eprintln!("{} {step}", seconds(start.elapsed()));
     let environment = installer.environment(requirements, &show).await?;
     println!("{} {}", seconds(start.elapsed()), environment.path.display());
     if alone {

@@ -10,21 +10,23 @@ use std::sync::Arc;
 use snowmelt_types::{ByteSize, Digest};
 
 use crate::environments::{
-    Counts, Manifest, Pin, Shared, assemble, digest_of, gather, local_packages, lock_wheels,
-    remembered, resolve,
+    EnvironmentCounters, InstallerState, Manifest, Pin, assemble, digest_of, gather,
+    local_packages, lock_wheels, remembered, resolve,
 };
-use crate::maintenance::{Held, Reclaimed, inventory, pruning, reclamation, verification};
-use crate::storage::{Once, Store, blocking, files, once};
+use crate::maintenance::{
+    EnvironmentLease, Reclaimed, inventory, pruning, reclamation, verification,
+};
+use crate::storage::{Once, PackageStore, blocking, files, once};
 use crate::wheels::{LockedWheel, parse_set, upload};
 use crate::{
-    Damaged, Environment, Error, InstallCounts, Options, Progress, Python, Reporter, Requirement,
-    Result, Wheel,
+    Damaged, Environment, Error, InstallCounts, InstallProgress, Options, Python, Reporter,
+    Requirement, Result, Wheel,
 };
 
 /// Installs packages, each wheel once. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Installer {
-    shared: Arc<Shared>,
+    shared: Arc<InstallerState>,
 }
 
 impl Installer {
@@ -35,8 +37,8 @@ impl Installer {
 
     /// Opens the store, and removes leftovers of interrupted installations and of other versions.
     pub fn with(options: Options) -> Result<Self> {
-        let shared = Shared {
-            store: Store::open(options.store)?,
+        let shared = InstallerState {
+            store: PackageStore::open(options.store)?,
             python: options.python,
             uv: options.uv,
             installed: options.installed,
@@ -44,7 +46,7 @@ impl Installer {
             resolve_limit: options.resolve_limit,
             install_limit: options.install_limit,
             max_size: options.max_size,
-            counts: Counts::default(),
+            counts: EnvironmentCounters::default(),
         };
         let installer = Self { shared: Arc::new(shared) };
         reclamation::remove_unreadable(&installer.shared.store)?;
@@ -170,11 +172,11 @@ impl Installer {
         let lock = self.shared.store.environment_lock(digest.as_str());
         let found = once(
             &lock,
-            || progress.step(&Progress::Waiting),
+            || progress.step(&InstallProgress::Waiting),
             || Manifest::read(&folder),
             || async {
                 let wheels = wheels_of().await?;
-                progress.step(&Progress::Linking { packages: wheels.len() });
+                progress.step(&InstallProgress::Linking { packages: wheels.len() });
                 assemble(&self.shared, wheels, &digest).await
             },
         );
@@ -229,7 +231,7 @@ impl Installer {
     /// Holds the environment that satisfies these requirements, so that it is not removed; `None`
     /// if it is not on this host. Resolves and installs nothing, and does not count as a use.
     /// Blocks.
-    pub fn hold(&self, requirements: &[String]) -> Result<Option<Held>> {
+    pub fn hold(&self, requirements: &[String]) -> Result<Option<EnvironmentLease>> {
         let requirements = parse_set(requirements)?;
         let pins = match local_packages::pins(&self.shared.installed, &requirements) {
             Some(pins) => pins,

@@ -27,10 +27,12 @@ mod python;
 mod storage;
 mod wheels;
 
-pub use environments::{Conflict, Environment, InstallCounts, Pinned, Progress, Reporter, Silent};
+pub use environments::{
+    Environment, InstallCounts, InstallProgress, Pinned, Reporter, Silent, WheelConflict,
+};
 pub use error::Error;
 pub use installer::Installer;
-pub use maintenance::{Damaged, Held, Reclaimed};
+pub use maintenance::{Damaged, EnvironmentLease, Reclaimed};
 pub use options::Options;
 pub use python::{
     OLDEST_PYTHON, Python, Runtime, Uv, WantedPython, python_requirement, runtime_files,

@@ -72,7 +72,7 @@ impl Events {
 }
 
 impl snowmelt_package::Reporter for Events {
-    fn step(&self, progress: &snowmelt_package::Progress) {
+    fn step(&self, progress: &snowmelt_package::InstallProgress) {
         self.send(Event::Note { text: progress.to_string() });
     }
 }

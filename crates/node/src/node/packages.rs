@@ -1,6 +1,6 @@
 //! The packages of a node: code packages, and the installed packages that stay.
 
-use snowmelt_package::{Held, Reclaimed};
+use snowmelt_package::{EnvironmentLease, Reclaimed};
 use snowmelt_types::{Code, ErrorReport, Tenant};
 
 use crate::{Error, Node, PackageAt, Result, TreePlace, Unit};
@@ -25,7 +25,7 @@ impl Node {
 
     /// Holds the packages of some requirements against removal, if they are installed; `None` if
     /// they are not.
-    pub async fn hold_packages(&self, requirements: &[String]) -> Result<Option<Held>> {
+    pub async fn hold_packages(&self, requirements: &[String]) -> Result<Option<EnvironmentLease>> {
         let interpreters = &self.inner.preparation.interpreters;
         let (interpreter, packages) = interpreters.of(requirements).await?;
         blocking(move || Ok(interpreter.installer.hold(&packages)?)).await

@@ -10,18 +10,18 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use snowmelt_types::Digest;
 
 use super::environment::{Manifest, site};
-use super::links::{Source, link};
+use super::links::{WheelFolder, link};
 use super::lock::Pin;
-use super::state::Shared;
+use super::state::InstallerState;
 use super::unpacking::unpack;
 use crate::storage::{FileLock, Once, Share, Workspace, blocking, files, make_folder, once};
 use crate::wheels::{LockedWheel, Wheel, WheelManifest, wheel};
-use crate::{Error, Progress, Reporter, Result};
+use crate::{Error, InstallProgress, Reporter, Result};
 
 /// The wheels of these pins, sorted by name. Two are unpacked concurrently, so that one is fetched
 /// while the other is compiled.
 pub(crate) async fn gather(
-    shared: &Shared,
+    shared: &InstallerState,
     pins: &[Pin],
     progress: &dyn Reporter,
 ) -> Result<Vec<LockedWheel>> {
@@ -34,7 +34,7 @@ pub(crate) async fn gather(
 }
 
 async fn gather_some(
-    shared: &Shared,
+    shared: &InstallerState,
     pins: &[Pin],
     next: &AtomicUsize,
     progress: &dyn Reporter,
@@ -47,7 +47,7 @@ async fn gather_some(
 }
 
 async fn lock_or_unpack(
-    shared: &Shared,
+    shared: &InstallerState,
     pin: &Pin,
     progress: &dyn Reporter,
 ) -> Result<LockedWheel> {
@@ -56,7 +56,7 @@ async fn lock_or_unpack(
     let lock = shared.store.wheel_lock(digest.as_str());
     let held = once(
         &lock,
-        || progress.step(&Progress::Waiting),
+        || progress.step(&InstallProgress::Waiting),
         || WheelManifest::read_whole(&folder),
         || unpack(shared, pin, &digest, progress),
     );
@@ -67,7 +67,10 @@ async fn lock_or_unpack(
 
 /// Locks wheels that exist. A wheel is not reclaimed while an environment with it is in use, so a
 /// missing wheel was removed or damaged by other means.
-pub(crate) async fn lock_wheels(shared: &Shared, wheels: &[Wheel]) -> Result<Vec<LockedWheel>> {
+pub(crate) async fn lock_wheels(
+    shared: &InstallerState,
+    wheels: &[Wheel],
+) -> Result<Vec<LockedWheel>> {
     let mut held = Vec::new();
     for wheel in wheels {
         let lock = shared.store.wheel_lock(wheel.digest.as_str());
@@ -88,7 +91,7 @@ pub(crate) async fn lock_wheels(shared: &Shared, wheels: &[Wheel]) -> Result<Vec
 /// Publishes the environment of these wheels, which must be sorted by name. The caller holds the
 /// environment's exclusive lock.
 pub(crate) async fn assemble(
-    shared: &Shared,
+    shared: &InstallerState,
     wheels: Vec<LockedWheel>,
     digest: &Digest,
 ) -> Result<()> {
@@ -107,11 +110,11 @@ fn publish(workspace: &Workspace, wheels: &[LockedWheel], target: &Path) -> Resu
     let environment = workspace.path().join("environment");
     make_folder(&environment, 0o755)?;
     make_folder(&site(&environment), 0o755)?;
-    let source = |held: &LockedWheel| Source {
+    let source = |held: &LockedWheel| WheelFolder {
         name: held.manifest.wheel.name.clone(),
         site: held.site.clone(),
     };
-    let sources: Vec<Source> = wheels.iter().map(source).collect();
+    let sources: Vec<WheelFolder> = wheels.iter().map(source).collect();
     let linked = link(&sources, &site(&environment))?;
     let of_wheels: u64 = wheels.iter().map(|held| held.manifest.bytes).sum();
     let manifest = Manifest {

@@ -20,9 +20,9 @@ pub struct InstallCounts {
     pub bytes: ByteSize,
 }
 
-/// The live counters. Cheap to clone; all clones share them.
+/// The live counters of environments. Cheap to clone; all clones share them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct EnvironmentCounters {
     inner: Arc<Inner>,
 }
 
@@ -33,7 +33,7 @@ struct Inner {
     bytes: AtomicU64,
 }
 
-impl Counts {
+impl EnvironmentCounters {
     /// Counts a requested environment.
     pub(crate) fn environment(&self, made: bool) {
         self.inner.environments[usize::from(made)].fetch_add(1, Relaxed);

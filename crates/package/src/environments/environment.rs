@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use snowmelt_types::{ByteSize, Digest};
 
-use super::links::Conflict;
+use super::links::WheelConflict;
 use crate::storage::{FileLock, write_synced};
 use crate::wheels::public;
 use crate::{Error, Requirement, Result, Wheel};
@@ -43,7 +43,7 @@ pub struct Environment {
     /// [`Installer::subset`](crate::Installer::subset).
     pub wheels: Vec<Wheel>,
     /// Files that two wheels contain with different content.
-    pub conflicts: Vec<Conflict>,
+    pub conflicts: Vec<WheelConflict>,
     /// Modules of the requested distributions, without those of their dependencies: a zygote may
     /// import these (SOCK, section 4.2).
     pub modules: Vec<String>,
@@ -56,7 +56,7 @@ pub struct Environment {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Manifest {
     pub(crate) wheels: Vec<Wheel>,
-    pub(crate) conflicts: Vec<Conflict>,
+    pub(crate) conflicts: Vec<WheelConflict>,
     /// Size on disk in bytes, including the wheels.
     pub(crate) bytes: u64,
     /// Size on disk in bytes, excluding the wheels.

@@ -17,7 +17,7 @@ use crate::{Error, Result};
 
 /// A path that two wheels of an environment contain with different content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Conflict {
+pub struct WheelConflict {
     /// The file, relative to the environment.
     pub file: String,
     /// The distribution whose file is used.
@@ -28,7 +28,7 @@ pub struct Conflict {
 
 /// A wheel's name and the folder of its files.
 #[derive(Clone, Debug)]
-pub(crate) struct Source {
+pub(crate) struct WheelFolder {
     pub(crate) name: String,
     pub(crate) site: PathBuf,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Source {
 /// The result of [`link`].
 #[derive(Debug, Default)]
 pub(crate) struct Linked {
-    pub(crate) conflicts: Vec<Conflict>,
+    pub(crate) conflicts: Vec<WheelConflict>,
     /// The bytes on disk in addition to the wheels: folders and copies.
     pub(crate) own_bytes: u64,
     /// Whether a file had to be copied, because hard links between the two folders are not
@@ -45,7 +45,7 @@ pub(crate) struct Linked {
 }
 
 /// Links the files of the sources, which must be sorted by name, into an existing empty folder.
-pub(crate) fn link(sources: &[Source], target: &Path) -> Result<Linked> {
+pub(crate) fn link(sources: &[WheelFolder], target: &Path) -> Result<Linked> {
     let mut linker = Linker { sources, target, owners: HashMap::new(), linked: Linked::default() };
     for number in 0..sources.len() {
         linker.folder(number, Path::new(""))?;
@@ -54,7 +54,7 @@ pub(crate) fn link(sources: &[Source], target: &Path) -> Result<Linked> {
 }
 
 struct Linker<'a> {
-    sources: &'a [Source],
+    sources: &'a [WheelFolder],
     target: &'a Path,
     /// The existing paths, and the source that provided each first.
     owners: HashMap<PathBuf, usize>,
@@ -106,7 +106,8 @@ impl Linker<'_> {
             }
             return Ok(());
         }
-        if link_or_copy(source, &target).map_err(Error::io("link", &target))? == Placed::Copied {
+        if link_or_copy(source, &target).map_err(Error::io("link", &target))? == LinkMethod::Copied
+        {
             self.linked.copied = true;
             let found = fs::symlink_metadata(&target).map_err(Error::io("read", &target))?;
             self.linked.own_bytes += found.blocks() * 512;
@@ -131,29 +132,29 @@ impl Linker<'_> {
         let owner = self.owners.get(relative).copied().unwrap_or(number);
         let name = |number: usize| self.sources[number].name.clone();
         let file = relative.to_string_lossy().into_owned();
-        let conflict = Conflict { file, kept: name(owner), lost: name(number) };
+        let conflict = WheelConflict { file, kept: name(owner), lost: name(number) };
         tracing::warn!(?conflict, "two packages contain different files with the same path");
         self.linked.conflicts.push(conflict);
     }
 }
 
 #[derive(PartialEq, Eq)]
-enum Placed {
+enum LinkMethod {
     Linked,
     Copied,
 }
 
 /// Creates a hard link, or copies if that fails: the paths may be on two file systems, the file may
 /// have the maximum number of links, or the file system may not support hard links.
-fn link_or_copy(source: &Path, target: &Path) -> io::Result<Placed> {
+fn link_or_copy(source: &Path, target: &Path) -> io::Result<LinkMethod> {
     use io::ErrorKind::{CrossesDevices, PermissionDenied, TooManyLinks, Unsupported};
     match fs::hard_link(source, target) {
-        Ok(()) => Ok(Placed::Linked),
+        Ok(()) => Ok(LinkMethod::Linked),
         Err(error)
             if [CrossesDevices, PermissionDenied, TooManyLinks, Unsupported]
                 .contains(&error.kind()) =>
         {
-            copy(source, target).map(|()| Placed::Copied)
+            copy(source, target).map(|()| LinkMethod::Copied)
         }
         Err(error) => Err(error),
     }
@@ -182,7 +183,7 @@ mod tests {
     use super::*;
 
     /// Creates sources `a`, `b`, … with these files.
-    fn sources(folder: &Path, wheels: &[&[(&str, &str)]]) -> Vec<Source> {
+    fn sources(folder: &Path, wheels: &[&[(&str, &str)]]) -> Vec<WheelFolder> {
         let named = wheels.iter().zip('a'..);
         named
             .map(|(files, name)| {
@@ -192,7 +193,7 @@ mod tests {
                     fs::create_dir_all(path.parent().unwrap()).unwrap();
                     fs::write(path, text).unwrap();
                 }
-                Source { name: name.to_string(), site }
+                WheelFolder { name: name.to_string(), site }
             })
             .collect()
     }

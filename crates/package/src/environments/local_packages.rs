@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use pep440_rs::{Version, VersionSpecifiers};
 use snowmelt_types::Digest;
 
-use super::lock::{Origin, Pin};
+use super::lock::{Pin, PinOrigin};
 use crate::python::bundle;
 use crate::wheels::{Record, normalized};
 use crate::{Error, Pinned, Python, Requirement, Result};
@@ -77,7 +77,7 @@ fn installed(folder: &Path, name: &str, allowed: &VersionSpecifiers) -> Option<P
     (!record.modules().is_empty()).then(|| Pin {
         text: pinned.to_string(),
         hashes: vec![format!("record:{hash}")],
-        origin: Origin::Installed { folder: folder.to_owned(), info },
+        origin: PinOrigin::Installed { folder: folder.to_owned(), info },
         pinned,
     })
 }

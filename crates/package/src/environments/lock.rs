@@ -12,7 +12,7 @@ use crate::{Pinned, Python};
 
 /// Exact versions of all packages, as `uv pip install --require-hashes` reads them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Lock {
+pub(crate) struct PackageLock {
     pub(crate) text: String,
 }
 
@@ -25,12 +25,12 @@ pub(crate) struct Pin {
     /// The hash of each acceptable file as `sha256:…`, sorted. A version has a file for each
     /// platform.
     pub(crate) hashes: Vec<String>,
-    pub(crate) origin: Origin,
+    pub(crate) origin: PinOrigin,
 }
 
 /// The source of the files of a pin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
+pub(crate) enum PinOrigin {
     Index,
     /// An uploaded wheel, which is not on an index.
     Uploaded,
@@ -41,7 +41,7 @@ pub(crate) enum Origin {
     },
 }
 
-impl Lock {
+impl PackageLock {
     /// The pins, sorted by name.
     pub(crate) fn pins(&self) -> Vec<Pin> {
         let mut pins: Vec<Pin> = self.entries().iter().filter_map(|text| Pin::read(text)).collect();
@@ -81,7 +81,7 @@ impl Pin {
         let mut hashes: Vec<String> =
             words.filter_map(|word| word.strip_prefix("--hash=")).map(str::to_owned).collect();
         hashes.sort();
-        let origin = if uploaded.is_some() { Origin::Uploaded } else { Origin::Index };
+        let origin = if uploaded.is_some() { PinOrigin::Uploaded } else { PinOrigin::Index };
         Some(Self { pinned, text: text.to_owned(), hashes, origin })
     }
 
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     fn lock(text: &str) -> Vec<Pin> {
-        Lock { text: text.to_owned() }.pins()
+        PackageLock { text: text.to_owned() }.pins()
     }
 
     #[test]
@@ -122,7 +122,7 @@ mod tests {
                     --hash=sha256:11\n";
         let [pin] = &lock(text)[..] else { panic!("one pin") };
         assert_eq!(pin.pinned.to_string(), "own-pkg==1.0+x");
-        assert!(pin.origin == Origin::Uploaded && pin.hashes == ["sha256:11"]);
+        assert!(pin.origin == PinOrigin::Uploaded && pin.hashes == ["sha256:11"]);
     }
 
     #[test]

@@ -24,12 +24,12 @@ mod state;
 mod unpacking;
 
 pub(crate) use assembly::{assemble, gather, lock_wheels};
-pub(crate) use counts::Counts;
+pub(crate) use counts::EnvironmentCounters;
 pub use counts::InstallCounts;
 pub use environment::{Environment, Pinned};
 pub(crate) use environment::{Manifest, digest_of};
-pub use links::Conflict;
+pub use links::WheelConflict;
 pub(crate) use lock::Pin;
-pub use progress::{Progress, Reporter, Silent};
+pub use progress::{InstallProgress, Reporter, Silent};
 pub(crate) use resolution::{remembered, resolve};
-pub(crate) use state::Shared;
+pub(crate) use state::InstallerState;

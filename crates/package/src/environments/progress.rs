@@ -7,7 +7,7 @@ use crate::Pinned;
 /// A step of an installation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Progress {
+pub enum InstallProgress {
     /// The resolver searches versions for this many requirements.
     Resolving {
         /// The number of requirements.
@@ -38,7 +38,7 @@ pub enum Progress {
     },
 }
 
-impl fmt::Display for Progress {
+impl fmt::Display for InstallProgress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Resolving { count: 1 } => f.write_str("resolving 1 package"),
@@ -70,11 +70,11 @@ fn worded(package: &Pinned) -> String {
 /// Receives each step when it starts.
 pub trait Reporter: Send + Sync {
     /// Takes a step that starts. Called from the installing task, so it must return immediately.
-    fn step(&self, progress: &Progress);
+    fn step(&self, progress: &InstallProgress);
 }
 
-impl<F: Fn(&Progress) + Send + Sync> Reporter for F {
-    fn step(&self, progress: &Progress) {
+impl<F: Fn(&InstallProgress) + Send + Sync> Reporter for F {
+    fn step(&self, progress: &InstallProgress) {
         self(progress);
     }
 }
@@ -84,7 +84,7 @@ impl<F: Fn(&Progress) + Send + Sync> Reporter for F {
 pub struct Silent;
 
 impl Reporter for Silent {
-    fn step(&self, _: &Progress) {}
+    fn step(&self, _: &InstallProgress) {}
 }
 
 #[cfg(test)]
@@ -97,9 +97,10 @@ mod tests {
 
     #[test]
     fn names_the_first_packages_and_counts_the_rest() {
-        let few = Progress::Unpacking { packages: vec![pinned("numpy")] };
+        let few = InstallProgress::Unpacking { packages: vec![pinned("numpy")] };
         assert_eq!(few.to_string(), "unpacking numpy 1.0");
-        let many = Progress::Unpacking { packages: ["a", "b", "c", "d", "e"].map(pinned).to_vec() };
+        let many =
+            InstallProgress::Unpacking { packages: ["a", "b", "c", "d", "e"].map(pinned).to_vec() };
         assert_eq!(many.to_string(), "unpacking a 1.0, b 1.0, c 1.0 and 2 more");
     }
 }

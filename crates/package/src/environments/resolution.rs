@@ -11,11 +11,11 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 use snowmelt_types::Digest;
 
-use super::lock::Lock;
-use super::state::Shared;
+use super::lock::PackageLock;
+use super::state::InstallerState;
 use crate::python::uv::{Uv, useful_lines};
 use crate::storage::{FileLock, Share, write_atomically};
-use crate::{Error, Progress, Python, Reporter, Requirement, Result};
+use crate::{Error, InstallProgress, Python, Reporter, Requirement, Result};
 
 /// The time for which a cached result is used.
 const MAX_AGE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -43,19 +43,19 @@ struct CacheEntry {
 /// Returns the lock for these requirements: from the cache, or from the resolver, which runs for
 /// one caller at a time.
 pub(crate) async fn resolve(
-    shared: &Shared,
+    shared: &InstallerState,
     requirements: &[Requirement],
     progress: &dyn Reporter,
-) -> Result<Lock> {
+) -> Result<PackageLock> {
     if requirements.is_empty() {
-        return Ok(Lock::default());
+        return Ok(PackageLock::default());
     }
     let key = key(&shared.python, requirements);
     let path = shared.store.memo(&key);
     if let Some(lock) = cached(&path, shared.refresh) {
         return Ok(lock);
     }
-    let waiting = || progress.step(&Progress::Waiting);
+    let waiting = || progress.step(&InstallProgress::Waiting);
     let held = FileLock::acquire(&shared.store.memo_lock(&key), Share::Exclusive, waiting).await?;
     let answer = match cached(&path, shared.refresh) {
         Some(lock) => Ok(lock),
@@ -66,24 +66,24 @@ pub(crate) async fn resolve(
 }
 
 /// The last lock for these requirements, however old; empty if there is none.
-pub(crate) fn remembered(shared: &Shared, requirements: &[Requirement]) -> Lock {
+pub(crate) fn remembered(shared: &InstallerState, requirements: &[Requirement]) -> PackageLock {
     let entry = read(&shared.store.memo(&key(&shared.python, requirements)));
-    entry.map_or_else(Lock::default, |entry| Lock { text: entry.lock })
+    entry.map_or_else(PackageLock::default, |entry| PackageLock { text: entry.lock })
 }
 
 async fn resolve_and_cache(
-    shared: &Shared,
+    shared: &InstallerState,
     requirements: &[Requirement],
     path: &Path,
     progress: &dyn Reporter,
-) -> Result<Lock> {
-    progress.step(&Progress::Resolving { count: requirements.len() });
+) -> Result<PackageLock> {
+    progress.step(&InstallProgress::Resolving { count: requirements.len() });
     let lock = match run_resolver(shared, requirements).await {
         // While the index is unavailable, an old result is better than none.
         Err(error @ (Error::IndexUnreachable { .. } | Error::UvMissing { .. })) => {
             let entry = read(path).ok_or(error)?;
             tracing::warn!("the index cannot be reached: using cached versions");
-            return Ok(Lock { text: entry.lock });
+            return Ok(PackageLock { text: entry.lock });
         }
         answer => answer?,
     };
@@ -104,18 +104,21 @@ fn key(python: &Python, requirements: &[Requirement]) -> Digest {
     Digest::of_parts(python.into_iter().chain(settings).chain(requirements))
 }
 
-fn cached(path: &Path, refresh: bool) -> Option<Lock> {
+fn cached(path: &Path, refresh: bool) -> Option<PackageLock> {
     let entry = read(path).filter(|_| !refresh)?;
     // A time in the future, after the clock was set back, makes an entry invalid too.
     let age = SystemTime::now().duration_since(entry.resolved_at).ok()?;
-    (age < MAX_AGE).then_some(Lock { text: entry.lock })
+    (age < MAX_AGE).then_some(PackageLock { text: entry.lock })
 }
 
 fn read(path: &Path) -> Option<CacheEntry> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
 }
 
-async fn run_resolver(shared: &Shared, requirements: &[Requirement]) -> Result<Lock> {
+async fn run_resolver(
+    shared: &InstallerState,
+    requirements: &[Requirement],
+) -> Result<PackageLock> {
     let uv = Uv::find(shared.uv.as_deref(), &shared.python)?;
     let arguments: [&OsStr; 7] = [
         "compile".as_ref(),
@@ -132,7 +135,7 @@ async fn run_resolver(shared: &Shared, requirements: &[Requirement]) -> Result<L
     let limit = ("resolving packages", shared.resolve_limit);
     let answer = uv.pip(&shared.store.cache(), &arguments, &input, limit).await?;
     if answer.status.success() {
-        return Ok(Lock { text: answer.stdout });
+        return Ok(PackageLock { text: answer.stdout });
     }
     let lines = useful_lines(&answer.stderr);
     if is_unreachable(&answer.stderr) {

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use snowmelt_types::ByteSize;
 
-use super::counts::Counts;
-use crate::storage::{FileLock, Share, Store, files};
+use super::counts::EnvironmentCounters;
+use crate::storage::{FileLock, PackageStore, Share, files};
 use crate::{Python, Result};
 
 /// The state of an installer.
 #[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) store: Store,
+pub(crate) struct InstallerState {
+    pub(crate) store: PackageStore,
     pub(crate) python: Python,
     pub(crate) uv: Option<PathBuf>,
     pub(crate) installed: Vec<PathBuf>,
@@ -20,10 +20,10 @@ pub(crate) struct Shared {
     pub(crate) resolve_limit: Duration,
     pub(crate) install_limit: Duration,
     pub(crate) max_size: ByteSize,
-    pub(crate) counts: Counts,
+    pub(crate) counts: EnvironmentCounters,
 }
 
-impl Shared {
+impl InstallerState {
     /// Takes a lock that prevents the cache from being removed while uv uses it. The cache folder
     /// is private, because uv creates world-writable files in it.
     pub(crate) async fn use_cache(&self) -> Result<FileLock> {

@@ -11,18 +11,18 @@ use std::path::Path;
 use snowmelt_types::Digest;
 
 use super::local_packages;
-use super::lock::{Origin, Pin};
+use super::lock::{Pin, PinOrigin};
 use super::resolution::is_unreachable;
-use super::state::Shared;
+use super::state::InstallerState;
 use crate::python::process;
 use crate::python::uv::{Uv, useful_lines};
 use crate::storage::{Workspace, blocking, files, make_folder};
 use crate::wheels::{Record, Wheel, WheelManifest, site, upload};
-use crate::{Error, Progress, Reporter, Result};
+use crate::{Error, InstallProgress, Reporter, Result};
 
 /// Creates the wheel of a pin. The caller holds the wheel's exclusive lock.
 pub(crate) async fn unpack(
-    shared: &Shared,
+    shared: &InstallerState,
     pin: &Pin,
     digest: &Digest,
     progress: &dyn Reporter,
@@ -32,21 +32,23 @@ pub(crate) async fn unpack(
     make_folder(&folder, 0o755)?;
     make_folder(&site(&folder), 0o755)?;
     let package = pin.pinned.clone();
-    progress.step(&Progress::Unpacking { packages: vec![package.clone()] });
+    progress.step(&InstallProgress::Unpacking { packages: vec![package.clone()] });
     let cache = shared.store.cache();
     fetch(shared, pin, &cache, &site(&folder)).await?;
-    progress.step(&Progress::Verifying { package: package.clone() });
+    progress.step(&InstallProgress::Verifying { package: package.clone() });
     let record = match verify(pin, &folder).await {
         // Its files are linked with uv's cache, which may be damaged: use an empty cache and fetch
         // from the index.
-        Err(Error::Corrupt { file, reason }) if !matches!(pin.origin, Origin::Installed { .. }) => {
+        Err(Error::Corrupt { file, reason })
+            if !matches!(pin.origin, PinOrigin::Installed { .. }) =>
+        {
             tracing::warn!(%file, %reason, "fetching a damaged package again");
             fetch_again(shared, pin, &workspace, &folder).await?;
             verify(pin, &folder).await?
         }
         verified => verified?,
     };
-    progress.step(&Progress::Compiling { package });
+    progress.step(&InstallProgress::Compiling { package });
     compile(shared, &site(&folder), record.sources()).await?;
     let wheel = Wheel {
         name: pin.pinned.name.clone(),
@@ -64,8 +66,8 @@ pub(crate) async fn unpack(
     .await
 }
 
-async fn fetch(shared: &Shared, pin: &Pin, cache: &Path, target: &Path) -> Result<()> {
-    if let Origin::Installed { folder, info } = pin.origin.clone() {
+async fn fetch(shared: &InstallerState, pin: &Pin, cache: &Path, target: &Path) -> Result<()> {
+    if let PinOrigin::Installed { folder, info } = pin.origin.clone() {
         let target = target.to_owned();
         return blocking(move || local_packages::copy(&folder, &info, &target)).await;
     }
@@ -85,7 +87,7 @@ async fn fetch(shared: &Shared, pin: &Pin, cache: &Path, target: &Path) -> Resul
     ];
     let limit = ("unpacking packages", shared.install_limit);
     let _using = shared.use_cache().await?;
-    if pin.origin == Origin::Uploaded && !upload::is_kept(&shared.store, &pin.hashes) {
+    if pin.origin == PinOrigin::Uploaded && !upload::is_kept(&shared.store, &pin.hashes) {
         return Err(Error::UploadedWheelMissing { wheel: pin.pinned.to_string() });
     }
     let answer = uv.pip(cache, &arguments, &pin.text, limit).await?;
@@ -100,7 +102,7 @@ async fn fetch(shared: &Shared, pin: &Pin, cache: &Path, target: &Path) -> Resul
 }
 
 async fn fetch_again(
-    shared: &Shared,
+    shared: &InstallerState,
     pin: &Pin,
     workspace: &Workspace,
     folder: &Path,
@@ -133,7 +135,7 @@ async fn verify(pin: &Pin, folder: &Path) -> Result<Record> {
 /// skipped: they are most of the files and are not imported. The byte code is not validated at
 /// import (`unchecked-hash`), because neither it nor its source changes. Paths are relative, so
 /// that the skipped files and the result do not depend on the position of the store.
-async fn compile(shared: &Shared, site: &Path, sources: usize) -> Result<()> {
+async fn compile(shared: &InstallerState, site: &Path, sources: usize) -> Result<()> {
     // For a few files, starting helpers costs more than it saves.
     const MANY: usize = 100;
     let helpers = if sources > MANY { "0" } else { "1" };

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use crate::environments::Manifest;
-use crate::storage::Store;
+use crate::storage::PackageStore;
 use crate::wheels::WheelManifest;
 use crate::{Error, Result};
 
 /// The type of an item. Environments sort first: a wheel must not be removed before an environment
 /// with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
+pub(crate) enum ItemKind {
     Environment,
     Wheel,
 }
@@ -23,7 +23,7 @@ pub(crate) enum Kind {
 pub(crate) struct Item {
     /// The time of the last use; for a wheel, also the last use of any environment with it.
     pub(crate) used: SystemTime,
-    pub(crate) kind: Kind,
+    pub(crate) kind: ItemKind,
     pub(crate) name: String,
     pub(crate) folder: PathBuf,
     pub(crate) lock: PathBuf,
@@ -39,7 +39,7 @@ pub(crate) struct Item {
 }
 
 /// All items of the store, least recently used first, environments before their wheels.
-pub(crate) fn items(store: &Store) -> Result<Vec<Item>> {
+pub(crate) fn items(store: &PackageStore) -> Result<Vec<Item>> {
     let mut environments = environments(store)?;
     let mut used_in: HashMap<String, SystemTime> = HashMap::new();
     for environment in &environments {
@@ -57,35 +57,30 @@ pub(crate) fn items(store: &Store) -> Result<Vec<Item>> {
     Ok(environments)
 }
 
-fn environments(store: &Store) -> Result<Vec<Item>> {
+fn environments(store: &PackageStore) -> Result<Vec<Item>> {
     let entries = entries(&store.environments())?.into_iter();
     let item = |(name, folder): (String, PathBuf)| {
         let manifest = Manifest::read(&folder);
         let lock = store.environment_lock(&name);
-        let item = item(
-            Kind::Environment,
-            name,
-            folder,
-            lock,
-            manifest.as_ref().map(|manifest| manifest.own),
-        );
+        let item =
+            item(ItemKind::Environment, name, folder, lock, manifest.as_ref().map(|manifest| manifest.own));
         let wheels = manifest.into_iter().flat_map(|found| found.wheels);
         Item { wheels: wheels.map(|wheel| wheel.digest.as_str().to_owned()).collect(), ..item }
     };
     Ok(entries.map(item).collect())
 }
 
-fn wheels(store: &Store) -> Result<Vec<Item>> {
+fn wheels(store: &PackageStore) -> Result<Vec<Item>> {
     let entries = entries(&store.wheels())?.into_iter();
     let item = |(name, folder): (String, PathBuf)| {
         let bytes = WheelManifest::read(&folder).map(|found| found.bytes);
         let lock = store.wheel_lock(&name);
-        item(Kind::Wheel, name, folder, lock, bytes)
+        item(ItemKind::Wheel, name, folder, lock, bytes)
     };
     Ok(entries.map(item).collect())
 }
 
-fn item(kind: Kind, name: String, folder: PathBuf, lock: PathBuf, bytes: Option<u64>) -> Item {
+fn item(kind: ItemKind, name: String, folder: PathBuf, lock: PathBuf, bytes: Option<u64>) -> Item {
     let touched = touched(&lock);
     // Without a lock file, the item has not been used since the lock files were removed.
     let used = touched.unwrap_or(SystemTime::UNIX_EPOCH);

@@ -14,6 +14,6 @@ pub(crate) mod pruning;
 pub(crate) mod reclamation;
 pub(crate) mod verification;
 
-pub use pruning::Held;
+pub use pruning::EnvironmentLease;
 pub use reclamation::Reclaimed;
 pub use verification::Damaged;

@@ -9,45 +9,45 @@ use std::path::PathBuf;
 
 use snowmelt_types::{ByteSize, Digest};
 
-use super::inventory::{self, Item, Kind};
+use super::inventory::{self, Item, ItemKind};
 use super::reclamation::Reclaimed;
 use crate::Result;
-use crate::environments::Shared;
-use crate::storage::{FileLock, Share, Store, files};
+use crate::environments::InstallerState;
+use crate::storage::{FileLock, PackageStore, Share, files};
 
 /// A lease of an environment on this host; dropping it gives it back.
 #[derive(Debug)]
-pub struct Held {
+pub struct EnvironmentLease {
     _lease: FileLock,
 }
 
 /// Leases the environment of these wheels, if it is on this host. Holding it does not count as a
 /// use.
-pub(crate) fn hold(shared: &Shared, digest: &Digest) -> Result<Option<Held>> {
+pub(crate) fn hold(shared: &InstallerState, digest: &Digest) -> Result<Option<EnvironmentLease>> {
     let folder = shared.store.environment(digest);
     if !folder.is_dir() {
         return Ok(None);
     }
     let lock = shared.store.environment_lock(digest.as_str());
     let lease = FileLock::try_acquire(&lock, Share::Shared)?;
-    Ok(lease.filter(|_| folder.is_dir()).map(|lease| Held { _lease: lease }))
+    Ok(lease.filter(|_| folder.is_dir()).map(|lease| EnvironmentLease { _lease: lease }))
 }
 
 /// The packages that [`crate::Installer::gc`] with the size 0 would remove now.
-pub(crate) fn count(store: &Store) -> Result<Reclaimed> {
+pub(crate) fn count(store: &PackageStore) -> Result<Reclaimed> {
     let items = inventory::items(store)?;
     let mut done = Reclaimed::default();
     let mut gone: HashSet<&PathBuf> = HashSet::new();
     let mut linked: HashMap<String, usize> = inventory::linked(&items);
     for item in &items {
         let is_linked = linked.get(&item.name).is_some_and(|times| *times > 0);
-        if item.kind == Kind::Wheel && is_linked || !is_free(item)? {
+        if item.kind == ItemKind::Wheel && is_linked || !is_free(item)? {
             continue;
         }
         gone.insert(&item.folder);
         match item.kind {
-            Kind::Environment => done.environments += 1,
-            Kind::Wheel => done.wheels += 1,
+            ItemKind::Environment => done.environments += 1,
+            ItemKind::Wheel => done.wheels += 1,
         }
         for wheel in &item.wheels {
             linked.entry(wheel.clone()).and_modify(|times| *times = times.saturating_sub(1));

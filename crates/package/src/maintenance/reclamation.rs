@@ -10,8 +10,8 @@ use std::io;
 
 use snowmelt_types::ByteSize;
 
-use super::inventory::{self, Item, Kind};
-use crate::storage::{FileLock, Share, Store, remove_tree};
+use super::inventory::{self, Item, ItemKind};
+use crate::storage::{FileLock, PackageStore, Share, remove_tree};
 use crate::{Error, Result};
 
 /// The result of a garbage collection.
@@ -29,7 +29,7 @@ pub struct Reclaimed {
 
 /// Removes packages until the size is at most `max_size` or everything left is in use.
 pub(crate) fn reclaim(
-    store: &Store,
+    store: &PackageStore,
     max_size: ByteSize,
     size: impl Fn() -> ByteSize,
 ) -> Result<Reclaimed> {
@@ -48,14 +48,14 @@ pub(crate) fn reclaim(
     Ok(done)
 }
 
-fn remove_cache(store: &Store) -> Result<()> {
+fn remove_cache(store: &PackageStore) -> Result<()> {
     match FileLock::try_acquire(&store.cache_lock(), Share::Exclusive)? {
         Some(_alone) => remove_tree(&store.cache()),
         None => Ok(()),
     }
 }
 
-fn remove_oldest(store: &Store, max_size: ByteSize, done: &mut Reclaimed) -> Result<()> {
+fn remove_oldest(store: &PackageStore, max_size: ByteSize, done: &mut Reclaimed) -> Result<()> {
     let items = inventory::items(store)?;
     let mut linked = inventory::linked(&items);
     for item in &items {
@@ -67,8 +67,8 @@ fn remove_oldest(store: &Store, max_size: ByteSize, done: &mut Reclaimed) -> Res
         }
         done.left = ByteSize(done.left.bytes().saturating_sub(item.bytes));
         match item.kind {
-            Kind::Environment => done.environments += 1,
-            Kind::Wheel => done.wheels += 1,
+            ItemKind::Environment => done.environments += 1,
+            ItemKind::Wheel => done.wheels += 1,
         }
         for wheel in &item.wheels {
             linked.entry(wheel.clone()).and_modify(|times| *times = times.saturating_sub(1));
@@ -78,7 +78,7 @@ fn remove_oldest(store: &Store, max_size: ByteSize, done: &mut Reclaimed) -> Res
 }
 
 /// Removes environments and wheels that this version of the platform cannot read.
-pub(crate) fn remove_unreadable(store: &Store) -> Result<()> {
+pub(crate) fn remove_unreadable(store: &PackageStore) -> Result<()> {
     for item in inventory::items(store)?.iter().filter(|item| !item.readable) {
         remove(store, item)?;
     }
@@ -86,12 +86,12 @@ pub(crate) fn remove_unreadable(store: &Store) -> Result<()> {
 }
 
 fn is_linked(linked: &HashMap<String, usize>, item: &Item) -> bool {
-    item.kind == Kind::Wheel && linked.get(&item.name).is_some_and(|times| *times > 0)
+    item.kind == ItemKind::Wheel && linked.get(&item.name).is_some_and(|times| *times > 0)
 }
 
 /// Removes an item. Returns whether that was possible. The item is renamed first, so that a crash
 /// does not leave an incomplete item.
-pub(crate) fn remove(store: &Store, item: &Item) -> Result<bool> {
+pub(crate) fn remove(store: &PackageStore, item: &Item) -> Result<bool> {
     let Some(alone) = FileLock::try_acquire(&item.lock, Share::Exclusive)? else {
         return Ok(false);
     };

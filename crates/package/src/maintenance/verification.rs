@@ -1,9 +1,9 @@
 //! Verifies the store against the packages' RECORDs again, on demand: a disk can change a file long
 //! after it was first verified.
 
-use super::inventory::{self, Item, Kind};
+use super::inventory::{self, Item, ItemKind};
 use super::reclamation;
-use crate::storage::{FileLock, Share, Store};
+use crate::storage::{FileLock, PackageStore, Share};
 use crate::wheels::{WheelManifest, record, site};
 use crate::{Error, Result};
 
@@ -22,9 +22,9 @@ pub struct Damaged {
 }
 
 /// Verifies every file of every wheel. Skips wheels that are being created or removed.
-pub(crate) fn verify(store: &Store) -> Result<Vec<Damaged>> {
+pub(crate) fn verify(store: &PackageStore) -> Result<Vec<Damaged>> {
     let items = inventory::items(store)?;
-    let wheels = items.iter().filter(|item| item.kind == Kind::Wheel);
+    let wheels = items.iter().filter(|item| item.kind == ItemKind::Wheel);
     let mut found = Vec::new();
     for wheel in wheels {
         let Some(lease) = FileLock::try_acquire(&wheel.lock, Share::Shared)? else { continue };
@@ -57,7 +57,7 @@ fn damage(wheel: &Item) -> Option<String> {
 }
 
 /// Removes the environments with the wheel first, because they link the same files.
-fn remove_with_environments(store: &Store, wheel: &Item, items: &[Item]) -> Result<bool> {
+fn remove_with_environments(store: &PackageStore, wheel: &Item, items: &[Item]) -> Result<bool> {
     let mut free = true;
     for environment in items.iter().filter(|item| item.wheels.contains(&wheel.name)) {
         free &= !environment.folder.is_dir() || reclamation::remove(store, environment)?;

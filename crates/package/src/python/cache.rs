@@ -13,19 +13,19 @@ use super::Python;
 use crate::storage::{make_folder, write_atomically};
 use crate::{Error, Result};
 
-/// All inputs of the description.
-pub(super) struct Key {
+/// The key of a description of an interpreter: all inputs of the description.
+pub(super) struct PythonKey {
     digest: Digest,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Entry {
+struct CachedPython {
     /// The file stamp of the base interpreter, which may be replaced while the shim stays the same.
     stamp: String,
     python: Python,
 }
 
-impl Key {
+impl PythonKey {
     pub(super) fn of(named: &Path) -> Result<Self> {
         let reason = |error| format!("{}: {error}", named.display());
         let stamp = stamp(named).map_err(|error| Error::PythonMissing { reason: reason(error) })?;
@@ -42,24 +42,25 @@ impl Key {
 }
 
 /// The cached description, if the interpreter has not changed.
-pub(super) fn read(store: &Path, key: &Key) -> Option<Python> {
-    let entry: Entry = serde_json::from_slice(&fs::read(key.path(store)).ok()?).ok()?;
+pub(super) fn read(store: &Path, key: &PythonKey) -> Option<Python> {
+    let entry: CachedPython = serde_json::from_slice(&fs::read(key.path(store)).ok()?).ok()?;
     let unchanged = stamp(&entry.python.executable).ok()? == entry.stamp;
     let exist = entry.python.prefixes.iter().chain(&entry.python.stdlib).all(|path| path.is_dir());
     (unchanged && exist).then_some(entry.python)
 }
 
 /// Stores the description. A failure only costs time at the next start.
-pub(super) fn write(store: &Path, key: &Key, python: &Python) {
+pub(super) fn write(store: &Path, key: &PythonKey, python: &Python) {
     if let Err(error) = try_write(store, key, python) {
         tracing::warn!(%error, "cannot cache the interpreter's description");
     }
 }
 
-fn try_write(store: &Path, key: &Key, python: &Python) -> Result<()> {
+fn try_write(store: &Path, key: &PythonKey, python: &Python) -> Result<()> {
     let path = key.path(store);
     let read = |error| Error::io("read", &python.executable)(error);
-    let entry = Entry { stamp: stamp(&python.executable).map_err(read)?, python: python.clone() };
+    let entry =
+        CachedPython { stamp: stamp(&python.executable).map_err(read)?, python: python.clone() };
     fs::create_dir_all(store).map_err(Error::io("make the folder", store))?;
     make_folder(&store.join("python"), 0o700)?;
     let text =

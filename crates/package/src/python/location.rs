@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::{Answer, bundle};
+use super::{InterpreterFacts, bundle};
 use crate::{Error, Result};
 
 /// Returns the path of the interpreter: `explicit`, `SNOWMELT_PYTHON`, that of the virtual
@@ -46,7 +46,7 @@ pub(crate) fn is_program(path: &Path) -> bool {
 const BASE: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32"];
 
 /// The folders that the interpreter needs in addition to the base, without nested ones.
-pub(super) fn outside_of_base(answer: &Answer, executable: &Path) -> Vec<PathBuf> {
+pub(super) fn outside_of_base(answer: &InterpreterFacts, executable: &Path) -> Vec<PathBuf> {
     let wanted = answer.prefixes.iter().chain(&answer.stdlib).chain(&answer.libraries);
     let home = answer.home.canonicalize().unwrap_or_else(|_| answer.home.clone());
     let mut folders: Vec<PathBuf> = wanted

@@ -65,9 +65,9 @@ pub struct Python {
     pub programs: Vec<PathBuf>,
 }
 
-/// The output of `ask.py`.
+/// The facts about an interpreter: the output of `ask.py`.
 #[derive(Deserialize)]
-struct Answer {
+struct InterpreterFacts {
     executable: PathBuf,
     implementation: String,
     version: (u8, u8, u8),
@@ -89,7 +89,7 @@ impl Python {
     /// and reused in less than 1 ms while the interpreter's file does not change.
     pub fn discover(explicit: Option<&Path>, store: &Path) -> Result<Self> {
         let named = location::named(explicit)?;
-        let key = cache::Key::of(&named)?;
+        let key = cache::PythonKey::of(&named)?;
         if let Some(known) = cache::read(store, &key) {
             return Ok(known);
         }
@@ -133,7 +133,7 @@ fn real(path: &Path) -> Result<PathBuf> {
     path.canonicalize().map_err(|error| Error::PythonMissing { reason: reason(error) })
 }
 
-fn check(answer: &Answer, executable: &Path) -> Result<()> {
+fn check(answer: &InterpreterFacts, executable: &Path) -> Result<()> {
     let refuse = |why: String| {
         Err(Error::PythonMissing { reason: format!("{} {why}", executable.display()) })
     };
@@ -147,13 +147,13 @@ fn check(answer: &Answer, executable: &Path) -> Result<()> {
     Ok(())
 }
 
-fn minor(answer: &Answer) -> (u8, u8) {
+fn minor(answer: &InterpreterFacts) -> (u8, u8) {
     (answer.version.0, answer.version.1)
 }
 
 /// Asks an interpreter for its description. `-I` excludes code from the environment and the current
 /// folder, `-S` from site-packages.
-fn inspect(python: &Path) -> Result<Answer> {
+fn inspect(python: &Path) -> Result<InterpreterFacts> {
     let mut command = Command::new(python);
     command.args(["-I", "-S", "-c", include_str!("ask.py")]).stdin(Stdio::null());
     let failed =

@@ -17,7 +17,7 @@ const MAX_OUTPUT: u64 = 32 << 20;
 
 /// The result of a tool.
 #[derive(Debug)]
-pub(crate) struct Output {
+pub(crate) struct ToolOutput {
     pub(crate) status: ExitStatus,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
@@ -29,11 +29,11 @@ pub(crate) async fn run(
     input: &str,
     action: &'static str,
     limit: Duration,
-) -> Result<Output> {
+) -> Result<ToolOutput> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let tool = command.as_std().get_program().to_string_lossy().into_owned();
     let failed = |source| Error::Tool { tool: tool.clone(), source };
-    let mut group = Group::new(command.spawn().map_err(failed)?);
+    let mut group = ProcessGroup::new(command.spawn().map_err(failed)?);
     let communication = communicate(&mut group.child, input);
     match tokio::time::timeout(limit, communication).await {
         Ok(answer) => answer.map_err(failed),
@@ -41,7 +41,7 @@ pub(crate) async fn run(
     }
 }
 
-async fn communicate(child: &mut Child, input: &str) -> std::io::Result<Output> {
+async fn communicate(child: &mut Child, input: &str) -> std::io::Result<ToolOutput> {
     let stdin = child.stdin.take();
     let stdout = child.stdout.take();
     let stderr = child.stderr.take();
@@ -52,7 +52,7 @@ async fn communicate(child: &mut Child, input: &str) -> std::io::Result<Output> 
         }
     };
     let ((), stdout, stderr) = tokio::join!(write, read(stdout), read(stderr));
-    Ok(Output { stdout: stdout?, stderr: stderr?, status: child.wait().await? })
+    Ok(ToolOutput { stdout: stdout?, stderr: stderr?, status: child.wait().await? })
 }
 
 async fn read(from: Option<impl tokio::io::AsyncRead + Unpin>) -> std::io::Result<String> {
@@ -63,18 +63,18 @@ async fn read(from: Option<impl tokio::io::AsyncRead + Unpin>) -> std::io::Resul
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Kills the whole process group of a child that has not exited.
-struct Group {
+/// The process group of a child. Kills the whole group if the child has not exited.
+struct ProcessGroup {
     child: Child,
 }
 
-impl Group {
+impl ProcessGroup {
     fn new(child: Child) -> Self {
         Self { child }
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         // `id` is `None` once the child was waited for, because its number may be reused by then.
         let id = self.child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));

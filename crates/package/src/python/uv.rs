@@ -11,7 +11,7 @@ use std::time::Duration;
 use snowmelt_kernel::process::end_with_thread;
 use tokio::process::Command;
 
-use super::process::{self, Output};
+use super::process::{self, ToolOutput};
 use super::{bundle, is_program, on_path};
 use crate::{Error, Python, Result};
 
@@ -74,7 +74,7 @@ impl Uv {
         arguments: &[&OsStr],
         input: &str,
         limit: (&'static str, Duration),
-    ) -> Result<Output> {
+    ) -> Result<ToolOutput> {
         let mut command = self.command();
         command.arg("pip").args(arguments);
         command.args(["--only-binary", ":all:", "--color", "never", "--no-progress"]);
@@ -90,7 +90,7 @@ impl Uv {
         version: &str,
         folder: &Path,
         limit: Duration,
-    ) -> Result<Output> {
+    ) -> Result<ToolOutput> {
         let mut command = self.command();
         command.args(["python", "install", "--color", "never", "--no-progress", version]);
         // Links in a user's folder of programs are for users.

@@ -21,7 +21,7 @@ mod workspace;
 pub(crate) use creation::{Once, once};
 pub(crate) use file_lock::{FileLock, Share};
 pub(crate) use files::{count_files, make_folder, remove_tree, write_atomically, write_synced};
-pub(crate) use store::Store;
+pub(crate) use store::PackageStore;
 pub use store::interrupted;
 pub(crate) use threads::blocking;
 pub(crate) use workspace::Workspace;

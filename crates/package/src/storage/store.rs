@@ -22,11 +22,11 @@ use crate::{Error, Result};
 
 /// The paths of a store.
 #[derive(Clone, Debug)]
-pub(crate) struct Store {
+pub(crate) struct PackageStore {
     root: PathBuf,
 }
 
-impl Store {
+impl PackageStore {
     /// Creates missing folders and removes leftovers of earlier processes.
     pub(crate) fn open(root: PathBuf) -> Result<Self> {
         fs::create_dir_all(&root).map_err(Error::io("make the folder", &root))?;
@@ -131,7 +131,7 @@ mod tests {
     fn refuses_a_store_that_others_can_write() {
         let folder = tempfile::tempdir().unwrap();
         set_mode(folder.path(), 0o777).unwrap();
-        let refused = Store::open(folder.path().to_owned()).unwrap_err();
+        let refused = PackageStore::open(folder.path().to_owned()).unwrap_err();
         assert!(matches!(refused, Error::Store { .. }), "{refused}");
     }
 }

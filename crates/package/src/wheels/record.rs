@@ -20,11 +20,11 @@ use crate::{Error, Result};
 pub(crate) struct Record {
     /// The normalised name.
     pub(crate) name: String,
-    entries: Vec<Entry>,
+    entries: Vec<RecordEntry>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Entry {
+struct RecordEntry {
     path: String,
     sha256: Option<String>,
     size: Option<u64>,
@@ -97,7 +97,7 @@ pub(crate) fn public(modules: &[String]) -> Vec<String> {
     if public.is_empty() { modules.to_vec() } else { public }
 }
 
-fn verify(site: &Path, entry: &Entry) -> Result<()> {
+fn verify(site: &Path, entry: &RecordEntry) -> Result<()> {
     let corrupt = |reason: String| Error::Corrupt { file: entry.path.clone(), reason };
     // Files outside of the package folder (data, headers) are not needed and not visible in
     // sandboxes. A RECORD with a path outside of the folder must not cause a read there.
@@ -136,13 +136,13 @@ fn inside(site: &Path, relative: &str) -> Option<PathBuf> {
 }
 
 /// Parses a line `path,sha256=hash,size`; a path with a comma is in double quotes.
-fn entry(line: &str) -> Option<Entry> {
+fn entry(line: &str) -> Option<RecordEntry> {
     let (rest, size) = line.trim_end().rsplit_once(',')?;
     let (path, hash) = rest.rsplit_once(',')?;
     let unquoted = path.strip_prefix('"').and_then(|path| path.strip_suffix('"'));
     let path = unquoted.map_or_else(|| path.to_owned(), |path| path.replace("\"\"", "\""));
     let sha256 = hash.strip_prefix("sha256=").map(|hash| hash.trim_end_matches('=').to_owned());
-    Some(Entry { path, sha256, size: size.parse().ok() })
+    Some(RecordEntry { path, sha256, size: size.parse().ok() })
 }
 
 /// The module of a file: `a` for `a/b.py` and `a.cpython-311-x86_64-linux-gnu.so`.
@@ -198,8 +198,11 @@ mod tests {
     #[test]
     fn parses_quoted_paths() {
         let read = entry("\"a,\"\"b\"\".py\",sha256=AAA=,12").unwrap();
-        let expected =
-            Entry { path: "a,\"b\".py".to_owned(), sha256: Some("AAA".to_owned()), size: Some(12) };
+        let expected = RecordEntry {
+            path: "a,\"b\".py".to_owned(),
+            sha256: Some("AAA".to_owned()),
+            size: Some(12),
+        };
         assert_eq!(read, expected);
     }
 

@@ -10,7 +10,7 @@ use pep440_rs::VersionSpecifiers;
 
 use super::name::normalized;
 use super::upload::UploadedWheel;
-use crate::storage::Store;
+use crate::storage::PackageStore;
 use crate::{Error, Result};
 
 /// The greatest length of a line in bytes. Longer lines are mistakes or attacks on the resolver.
@@ -53,7 +53,7 @@ impl Requirement {
     }
 
     /// The line for the resolver. Fails for an uploaded wheel that is not on this host.
-    pub(crate) fn line(&self, store: &Store) -> Result<String> {
+    pub(crate) fn line(&self, store: &PackageStore) -> Result<String> {
         self.uploaded.as_ref().map_or_else(|| Ok(self.text.clone()), |wheel| wheel.line(store))
     }
 
@@ -80,7 +80,7 @@ impl fmt::Display for Requirement {
 /// Parses a list; returns it sorted and without duplicates, so that equal sets are equal.
 pub(crate) fn parse_set(lines: &[String]) -> Result<Vec<Requirement>> {
     if lines.len() > MAX_REQUIREMENTS {
-        return Err(Refusal {
+        return Err(RequirementRefusal {
             reason: "there are more than 500 requirements",
             hint: "list only packages that your code imports: the resolver adds their dependencies",
         }
@@ -92,12 +92,12 @@ pub(crate) fn parse_set(lines: &[String]) -> Result<Vec<Requirement>> {
     Ok(set)
 }
 
-struct Refusal {
+struct RequirementRefusal {
     reason: &'static str,
     hint: &'static str,
 }
 
-impl Refusal {
+impl RequirementRefusal {
     fn of(&self, line: &str) -> Error {
         let shown: String = line.chars().take(120).map(printable).collect();
         Error::Requirement {
@@ -112,13 +112,13 @@ fn printable(c: char) -> char {
     if c.is_control() { '\u{fffd}' } else { c }
 }
 
-const SHAPE: Refusal = Refusal {
+const SHAPE: RequirementRefusal = RequirementRefusal {
     reason: "it is not a package name with versions",
     hint: "write it as pip does, for example `phonenumbers==8.13.*` or `pandas[parquet]>=2,<3`",
 };
 
-fn refuse_other_forms(text: &str) -> Result<(), Refusal> {
-    let refuse = |reason, hint| Err(Refusal { reason, hint });
+fn refuse_other_forms(text: &str) -> Result<(), RequirementRefusal> {
+    let refuse = |reason, hint| Err(RequirementRefusal { reason, hint });
     if text.len() > MAX_LINE_LENGTH || text.chars().any(char::is_control) {
         return Err(SHAPE);
     }

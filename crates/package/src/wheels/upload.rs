@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 use snowmelt_kernel::disk::check_room;
 
 use super::name::normalized;
-use crate::storage::{Store, make_folder, write_atomically};
+use crate::storage::{PackageStore, make_folder, write_atomically};
 use crate::{Error, Result};
 
 const MAX_NAME_LENGTH: usize = 200;
@@ -36,7 +36,7 @@ impl UploadedWheel {
     }
 
     /// The line for the resolver. Fails if the file does not exist.
-    pub(crate) fn line(&self, store: &Store) -> Result<String> {
+    pub(crate) fn line(&self, store: &PackageStore) -> Result<String> {
         let path = folder(store, &self.sha256).join(&self.file);
         if !path.is_file() {
             return Err(Error::UploadedWheelMissing { wheel: self.file.clone() });
@@ -46,7 +46,7 @@ impl UploadedWheel {
 }
 
 /// Stores a wheel's content and returns the requirement that refers to it. Blocks.
-pub(crate) fn keep(store: &Store, file: &str, content: &[u8]) -> Result<String> {
+pub(crate) fn keep(store: &PackageStore, file: &str, content: &[u8]) -> Result<String> {
     let Some(name) = name_of(file) else {
         return Err(Error::Requirement {
             line: file.chars().take(MAX_NAME_LENGTH).collect(),
@@ -75,7 +75,7 @@ pub(crate) fn keep(store: &Store, file: &str, content: &[u8]) -> Result<String> 
 }
 
 /// Whether the wheel with one of these hashes (`sha256:…`) is stored.
-pub(crate) fn is_kept(store: &Store, hashes: &[String]) -> bool {
+pub(crate) fn is_kept(store: &PackageStore, hashes: &[String]) -> bool {
     let mut digests = hashes.iter().filter_map(|hash| hash.strip_prefix("sha256:"));
     digests.any(|sha256| folder(store, sha256).is_dir())
 }
@@ -87,11 +87,11 @@ pub(crate) fn version_of(address: &str) -> Option<String> {
 }
 
 /// Part of the cache and removed with it: clients upload a wheel again at each use.
-fn all(store: &Store) -> PathBuf {
+fn all(store: &PackageStore) -> PathBuf {
     store.cache().join("own")
 }
 
-fn folder(store: &Store, sha256: &str) -> PathBuf {
+fn folder(store: &PackageStore, sha256: &str) -> PathBuf {
     all(store).join(sha256)
 }
 
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn a_stored_wheel_is_found_by_its_requirement() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(folder.path().join("a b")).unwrap();
+        let store = PackageStore::open(folder.path().join("a b")).unwrap();
         make_folder(&store.cache(), 0o700).unwrap();
         let info = |file| format!("own_pkg-1.0+x.dist-info/{file}");
         let files = ["METADATA", "WHEEL", "RECORD"].map(info);

@@ -7,7 +7,7 @@ use std::process::{Child, Command};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use snowmelt_package::{Installer, Options, Progress, Python, Silent};
+use snowmelt_package::{InstallProgress, Installer, Options, Python, Silent};
 
 use crate::support::{Bench, list};
 
@@ -31,7 +31,7 @@ fn child_that_installs() {
     let step: usize = std::env::var(STEP).unwrap().parse().unwrap();
     let stays = std::env::var_os(STAYS).is_some();
     let steps = AtomicUsize::new(0);
-    let reporter = |_: &Progress| {
+    let reporter = |_: &InstallProgress| {
         if steps.fetch_add(1, Relaxed) + 1 == step {
             fs::write(variable(MARKER), "").unwrap();
             if stays {

@@ -4,7 +4,7 @@
 mod crash;
 mod damage;
 mod failure;
-mod installed;
+mod installations;
 mod kill;
 mod local;
 mod sharing;

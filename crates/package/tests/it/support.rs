@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
-use snowmelt_package::{Installer, Options, Progress, Python, Reporter, Uv};
+use snowmelt_package::{InstallProgress, Installer, Options, Python, Reporter, Uv};
 use tempfile::TempDir;
 
 pub struct Bench {
@@ -74,10 +74,10 @@ pub fn list(requirements: &[&str]) -> Vec<String> {
 
 /// Stores the reported steps.
 #[derive(Default)]
-pub struct Steps(pub Mutex<Vec<Progress>>);
+pub struct Steps(pub Mutex<Vec<InstallProgress>>);
 
 impl Reporter for Steps {
-    fn step(&self, progress: &Progress) {
+    fn step(&self, progress: &InstallProgress) {
         self.0.lock().unwrap().push(progress.clone());
     }
 }
@@ -85,6 +85,6 @@ impl Reporter for Steps {
 impl Steps {
     pub fn unpackings(&self) -> usize {
         let steps = self.0.lock().unwrap();
-        steps.iter().filter(|step| matches!(step, Progress::Unpacking { .. })).count()
+        steps.iter().filter(|step| matches!(step, InstallProgress::Unpacking { .. })).count()
     }
 }

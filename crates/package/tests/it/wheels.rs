@@ -6,7 +6,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use snowmelt_package::{Conflict, Environment, Error, Installer, Options, Progress, Silent};
+use snowmelt_package::{
+    Environment, Error, InstallProgress, Installer, Options, Silent, WheelConflict,
+};
 use snowmelt_types::Digest;
 
 use crate::support::{Bench, Steps, list};
@@ -19,7 +21,9 @@ fn inode(path: &Path) -> u64 {
 fn unpacked(steps: &Steps) -> Vec<String> {
     let steps = steps.0.lock().unwrap();
     let names = steps.iter().filter_map(|step| match step {
-        Progress::Unpacking { packages } => Some(packages.iter().map(|one| one.name.clone())),
+        InstallProgress::Unpacking { packages } => {
+            Some(packages.iter().map(|one| one.name.clone()))
+        }
         _ => None,
     });
     names.flatten().collect()
@@ -105,7 +109,7 @@ async fn conflicting_files_are_resolved_by_name_and_recorded() {
     let options = Options { uv: Some(bench.local_uv("")), ..bench.options() };
     let installer = Installer::with(options).unwrap();
     let made = installer.environment(&list(&["bravo", "alpha"]), &Silent).await.unwrap();
-    let conflict = Conflict {
+    let conflict = WheelConflict {
         file: "shared/__init__.py".to_owned(),
         kept: "alpha".to_owned(),
         lost: "bravo".to_owned(),

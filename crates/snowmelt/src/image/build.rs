@@ -221,7 +221,8 @@ impl Packages {
         let named = config.python.as_ref().map(|python| python.value.as_path());
         let python = Python::discover(named, state).map_err(reported)?;
         let installer = Installer::new(state.join("packages"), python).map_err(reported)?;
-        let on_progress = |step: &snowmelt_package::Progress| progress.set_label(step.to_string());
+        let on_progress =
+            |step: &snowmelt_package::InstallProgress| progress.set_label(step.to_string());
         let environment =
             installer.environment(requirements, &on_progress).await.map_err(reported)?;
         Ok(Self(Some((installer, environment))))
