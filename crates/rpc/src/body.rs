@@ -16,9 +16,9 @@ pub const MAX_REQUEST_BYTES: usize = 256 << 20;
 
 /// The body of a request.
 #[derive(Debug)]
-pub struct Body(pub Bytes);
+pub struct RequestBody(pub Bytes);
 
-impl<S: Send + Sync> FromRequest<S> for Body {
+impl<S: Send + Sync> FromRequest<S> for RequestBody {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {

@@ -20,7 +20,7 @@ use tokio_rustls::{Accept, TlsAcceptor};
 
 use crate::Peer;
 use crate::server::{Accepted, Listener, source};
-use crate::turns::{Turns, Waiter};
+use crate::turns::{TurnWaiter, Turns};
 use crate::upgrade::watch;
 
 /// The certificate that a server shows to its clients, with its key. The key is never logged.
@@ -90,7 +90,7 @@ impl Listener for TlsListener {
         let source = source(address.ip());
         let handshake = Box::new(Handshake {
             accept: self.acceptor.accept(stream),
-            waiter: Waiter::new(Arc::clone(&self.handshakes), source),
+            waiter: TurnWaiter::new(Arc::clone(&self.handshakes), source),
         });
         Ok((TlsConnection::Handshake(handshake), Peer::Remote, Some(source)))
     }
@@ -99,7 +99,7 @@ impl Listener for TlsListener {
 /// A handshake, and its turn to compute. It has no turn while it waits for its client.
 pub struct Handshake {
     accept: Accept<TcpStream>,
-    waiter: Waiter,
+    waiter: TurnWaiter,
 }
 
 impl Handshake {

@@ -51,10 +51,10 @@ impl std::fmt::Debug for Token {
 /// The mark whether a request with a token has arrived on a connection. The server puts it into the
 /// extensions of each request of the connection, and may close connections without a token.
 #[derive(Clone, Debug, Default)]
-pub struct Admission(Arc<Connection>);
+pub struct Admission(Arc<TokenConnection>);
 
 #[derive(Debug, Default)]
-struct Connection {
+struct TokenConnection {
     given: AtomicBool,
     source: Option<IpAddr>,
     holders: Option<Holders>,
@@ -68,7 +68,7 @@ impl Admission {
     pub(crate) fn new(source: Option<IpAddr>, holders: Option<Holders>) -> Self {
         let given = AtomicBool::default();
         let holder = OnceLock::new();
-        Self(Arc::new(Connection { given, source, holders, holder }))
+        Self(Arc::new(TokenConnection { given, source, holders, holder }))
     }
 
     /// Whether the connection is authenticated.
@@ -102,7 +102,7 @@ impl Admission {
     }
 }
 
-impl Drop for Connection {
+impl Drop for TokenConnection {
     fn drop(&mut self) {
         if let (Some(holders), Some(holder)) = (&self.holders, self.holder.get()) {
             holders.give_back(holder);

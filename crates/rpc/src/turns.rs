@@ -106,13 +106,13 @@ impl Drop for Turn {
 }
 
 /// A connection that takes turns.
-pub(crate) struct Waiter {
+pub(crate) struct TurnWaiter {
     turns: Arc<Turns>,
     source: IpAddr,
     waits: Option<oneshot::Receiver<Turn>>,
 }
 
-impl Waiter {
+impl TurnWaiter {
     pub fn new(turns: Arc<Turns>, source: IpAddr) -> Self {
         Self { turns, source, waits: None }
     }

@@ -51,7 +51,7 @@ async fn serve_tcp(router: Router) -> SocketAddr {
 }
 
 fn add() -> Router {
-    let add = async |body::Body(body): body::Body| {
+    let add = async |body::RequestBody(body): body::RequestBody| {
         let numbers: Vec<u32> = body::parse(&body)?;
         json(StatusCode::OK, &numbers.iter().sum::<u32>())
     };

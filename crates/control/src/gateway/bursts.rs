@@ -18,7 +18,7 @@ use crate::platform::GatewayPlatform;
 pub(super) async fn start(
     State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
-    body::Body(body): body::Body,
+    body::RequestBody(body): body::RequestBody,
 ) -> HandlerResult {
     let request: BurstRequest = body::parse(&body)?;
     identity.check(request.function.tenant.as_ref())?;
@@ -30,7 +30,7 @@ pub(super) async fn start_deployed(
     State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
     Path(name): Path<String>,
-    body::Body(body): body::Body,
+    body::RequestBody(body): body::RequestBody,
 ) -> HandlerResult {
     let calls: BurstCalls = body::parse(&body)?;
     let record = platform.functions.record(&function(identity, name)?).await?;

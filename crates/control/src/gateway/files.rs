@@ -24,7 +24,7 @@ pub(super) fn router(platform: Arc<GatewayPlatform>) -> Router {
 async fn missing(
     State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
-    body::Body(body): body::Body,
+    body::RequestBody(body): body::RequestBody,
 ) -> HandlerResult {
     let asked = body::parse(&body)?;
     json(StatusCode::OK, &platform.udfs.missing_files(&identity.tenant, asked).await?)

@@ -46,7 +46,10 @@ async fn key(State(images): State<Images>) -> HandlerResult {
     json(StatusCode::OK, &PlatformKey { key })
 }
 
-async fn detail(State(images): State<Images>, body::Body(body): body::Body) -> HandlerResult {
+async fn detail(
+    State(images): State<Images>,
+    body::RequestBody(body): body::RequestBody,
+) -> HandlerResult {
     json(StatusCode::OK, &images.detail(body::parse(&body)?).await?)
 }
 
@@ -63,7 +66,7 @@ async fn convert(
 async fn pull(
     State(images): State<Images>,
     identity: Identity,
-    body::Body(body): body::Body,
+    body::RequestBody(body): body::RequestBody,
 ) -> HandlerResult {
     lines(images.pull(body::parse(&body)?, identity.member()))
 }
@@ -71,7 +74,7 @@ async fn pull(
 async fn push(
     State(images): State<Images>,
     identity: Identity,
-    body::Body(body): body::Body,
+    body::RequestBody(body): body::RequestBody,
 ) -> HandlerResult {
     lines(images.push(body::parse(&body)?, identity.member()))
 }
@@ -79,7 +82,7 @@ async fn push(
 async fn warm(
     State(images): State<Images>,
     identity: Identity,
-    body::Body(body): body::Body,
+    body::RequestBody(body): body::RequestBody,
 ) -> HandlerResult {
     lines(images.warm(body::parse(&body)?, identity.member()))
 }
@@ -87,7 +90,7 @@ async fn warm(
 async fn verify(
     State(images): State<Images>,
     identity: Identity,
-    body::Body(body): body::Body,
+    body::RequestBody(body): body::RequestBody,
 ) -> HandlerResult {
     lines(images.verify(body::parse(&body)?, identity.member()))
 }
@@ -95,7 +98,7 @@ async fn verify(
 async fn compare(
     State(images): State<Images>,
     identity: Identity,
-    body::Body(body): body::Body,
+    body::RequestBody(body): body::RequestBody,
 ) -> HandlerResult {
     lines(images.compare(body::parse(&body)?, identity.member()))
 }
@@ -103,7 +106,7 @@ async fn compare(
 async fn prune(
     State(images): State<Images>,
     identity: Identity,
-    body::Body(body): body::Body,
+    body::RequestBody(body): body::RequestBody,
 ) -> HandlerResult {
     identity.check_operator("remove data of images")?;
     let request: PruneRequest = body::parse(&body)?;

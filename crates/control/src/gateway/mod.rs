@@ -119,7 +119,7 @@ async fn openapi() -> HandlerResult {
 
 async fn shutdown(
     State(platform): State<Arc<GatewayPlatform>>,
-    body::Body(body): body::Body,
+    body::RequestBody(body): body::RequestBody,
 ) -> HandlerResult {
     let request: ShutdownRequest =
         if body.is_empty() { ShutdownRequest::default() } else { body::parse(&body)? };
@@ -145,7 +145,7 @@ async fn back_up(
 async fn prune_all(
     State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
-    body::Body(body): body::Body,
+    body::RequestBody(body): body::RequestBody,
 ) -> HandlerResult {
     let request = body::parse(&body)?;
     json(StatusCode::OK, &prune(platform, identity, request).await?)
@@ -156,7 +156,7 @@ async fn prune_all(
 async fn query(
     State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
-    body::Body(body): body::Body,
+    body::RequestBody(body): body::RequestBody,
 ) -> HandlerResult {
     let request: QueryRequest = body::parse(&body)?;
     identity.check(request.tenant.as_ref())?;
@@ -211,7 +211,7 @@ async fn trace(
     State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
     Path(job): Path<String>,
-    body::Body(body): body::Body,
+    body::RequestBody(body): body::RequestBody,
 ) -> HandlerResult {
     let job = JobId::from(job);
     let asked = body::parse(&body)?;
@@ -229,7 +229,7 @@ async fn functions(
 async fn deploy(
     State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
-    body::Body(body): body::Body,
+    body::RequestBody(body): body::RequestBody,
 ) -> HandlerResult {
     let spec: FunctionSpec = body::parse(&body)?;
     identity.check(spec.tenant.as_ref())?;
@@ -239,7 +239,7 @@ async fn deploy(
 async fn pack(
     State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
-    body::Body(body): body::Body,
+    body::RequestBody(body): body::RequestBody,
 ) -> HandlerResult {
     let packed = platform.functions.pack(body::parse(&body)?, identity.member()).await?;
     json(StatusCode::CREATED, &packed)
@@ -249,7 +249,7 @@ async fn keep_wheel(
     State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
     Path(file): Path<String>,
-    body::Body(body): body::Body,
+    body::RequestBody(body): body::RequestBody,
 ) -> HandlerResult {
     let kept = platform.functions.keep_wheel(&identity.tenant, file, body.to_vec()).await?;
     json(StatusCode::CREATED, &kept)
@@ -276,7 +276,7 @@ async fn invoke(
     State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
     Path(name): Path<String>,
-    body::Body(body): body::Body,
+    body::RequestBody(body): body::RequestBody,
 ) -> HandlerResult {
     let id = function(identity, name)?;
     let request = body::parse::<InvokeRequest>(&body)?;
@@ -294,7 +294,7 @@ async fn invoke_all(
     State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
     Path(name): Path<String>,
-    body::Body(body): body::Body,
+    body::RequestBody(body): body::RequestBody,
 ) -> HandlerResult {
     let id = function(identity, name)?;
     let request = body::parse::<BatchRequest>(&body)?;

@@ -32,7 +32,7 @@ async fn list(State(platform): State<Arc<GatewayPlatform>>, identity: Identity) 
 async fn register(
     State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
-    body::Body(body): body::Body,
+    body::RequestBody(body): body::RequestBody,
 ) -> HandlerResult {
     let registered = platform.udfs.register(&identity.tenant, body::parse(&body)?).await?;
     json(StatusCode::CREATED, &registered)

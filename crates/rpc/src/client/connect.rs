@@ -35,18 +35,18 @@ impl InProcess {
 }
 
 impl Endpoint {
-    async fn connect(self) -> io::Result<Stream> {
+    async fn connect(self) -> io::Result<ClientStream> {
         match self {
-            Self::InProcess(server) => server.connect().map(Stream::Unix),
+            Self::InProcess(server) => server.connect().map(ClientStream::Unix),
             Self::Unix(path) => loop {
                 match UnixStream::connect(&*path).await {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                         tokio::time::sleep(FULL_QUEUE_RETRY).await;
                     }
-                    connected => return connected.map(Stream::Unix),
+                    connected => return connected.map(ClientStream::Unix),
                 }
             },
-            Self::Tcp(address) => tcp(address).await.map(Stream::Tcp),
+            Self::Tcp(address) => tcp(address).await.map(ClientStream::Tcp),
         }
     }
 }
@@ -71,9 +71,9 @@ pub(crate) fn unacknowledged_timeout() -> u32 {
 pub(super) struct Connector(pub Endpoint);
 
 impl Service<Uri> for Connector {
-    type Response = TokioIo<Stream>;
+    type Response = TokioIo<ClientStream>;
     type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<TokioIo<Stream>>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = io::Result<TokioIo<ClientStream>>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
@@ -85,20 +85,20 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// A connection.
+/// The connection of a client.
 #[derive(Debug)]
-pub(super) enum Stream {
+pub(super) enum ClientStream {
     Unix(UnixStream),
     Tcp(HostStream),
 }
 
-impl Connection for Stream {
+impl Connection for ClientStream {
     fn connected(&self) -> Connected {
         Connected::new()
     }
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for ClientStream {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -111,7 +111,7 @@ impl AsyncRead for Stream {
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for ClientStream {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -9,9 +9,9 @@
 //! The side that accepts finds out from the first byte whether the other side speaks in records.
 //! HTTP without them is served as well, for tools; hosts always use records.
 
-mod reading;
 mod record;
-mod writing;
+mod record_reader;
+mod record_writer;
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -24,37 +24,37 @@ use rustix::net::{Shutdown, shutdown};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use reading::{Reading, Speech};
-use writing::Writing;
+use record_reader::{RecordReader, Speech};
+use record_writer::RecordWriter;
 
 /// A connection to another host.
 #[derive(Debug)]
 pub struct HostStream {
     tcp: TcpStream,
-    reading: Reading,
-    writing: Writing,
+    reading: RecordReader,
+    writing: RecordWriter,
 }
 
 /// A connection that belongs to no runtime, on its way into another one.
 #[derive(Debug)]
 pub struct Detached {
     tcp: std::net::TcpStream,
-    reading: Reading,
-    writing: Writing,
+    reading: RecordReader,
+    writing: RecordWriter,
 }
 
 /// The direction in which the other host speaks.
 #[derive(Debug)]
 pub struct FromHost<'s> {
     tcp: &'s TcpStream,
-    reading: &'s mut Reading,
+    reading: &'s mut RecordReader,
 }
 
 /// The direction to the other host.
 #[derive(Debug)]
 pub struct ToHost<'s> {
     tcp: &'s TcpStream,
-    writing: &'s mut Writing,
+    writing: &'s mut RecordWriter,
     is_plain: bool,
 }
 
@@ -71,7 +71,7 @@ impl HostStream {
 
     fn new(tcp: TcpStream, speech: Speech) -> Self {
         let from = tcp.peer_addr().ok().map(|address| address.ip().to_canonical());
-        Self { tcp, reading: Reading::new(speech, from), writing: Writing::new() }
+        Self { tcp, reading: RecordReader::new(speech, from), writing: RecordWriter::new() }
     }
 
     /// The address of the other end.
@@ -145,7 +145,7 @@ impl AsFd for HostStream {
 }
 
 /// Whether answers are sent without records: an answer has the form of the question.
-fn is_plain(reading: &Reading) -> bool {
+fn is_plain(reading: &RecordReader) -> bool {
     matches!(reading.speech, Speech::Plain | Speech::Unknown { may_be_plain: true })
 }
 

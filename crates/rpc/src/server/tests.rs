@@ -133,7 +133,7 @@ async fn a_holder_of_a_token_has_a_share_of_the_connections() {
 async fn a_body_that_comes_too_slowly_is_given_up() {
     let pace = Pace { grace: Duration::from_millis(50), bytes_per_second: 1 << 20 };
     let bounds = Bounds { pace: Some(pace), ..NETWORK };
-    let length = async |body: crate::body::Body| body.0.len().to_string();
+    let length = async |body: crate::body::RequestBody| body.0.len().to_string();
     let (address, _ending) = serving(bounds, Router::new().route("/", post(length))).await;
     for begin in
         ["content-length: 100\r\n\r\nabc", "transfer-encoding: chunked\r\n\r\n3\r\nabc\r\n"]

@@ -14,9 +14,9 @@ use tokio::net::TcpStream;
 
 use super::record::{HEADER, MAX_RECORD, PREFACE, header};
 
-/// The record that is being sent.
+/// The writer of records: the record that is being sent.
 #[derive(Debug)]
-pub(super) struct Writing {
+pub(super) struct RecordWriter {
     /// The preface, if it is not sent yet, and the header of the record.
     start: Vec<u8>,
     is_first: bool,
@@ -28,7 +28,7 @@ pub(super) struct Writing {
     number: u64,
 }
 
-impl Writing {
+impl RecordWriter {
     pub fn new() -> Self {
         Self { start: Vec::new(), is_first: true, length: 0, sent: 0, number: 0 }
     }

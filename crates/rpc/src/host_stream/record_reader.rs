@@ -28,9 +28,9 @@ pub(super) enum Speech {
     Broken,
 }
 
-/// The bytes that have arrived.
+/// The reader of records: the bytes that have arrived.
 #[derive(Debug)]
-pub(super) struct Reading {
+pub(super) struct RecordReader {
     pub speech: Speech,
     from: Option<IpAddr>,
     buffer: Vec<u8>,
@@ -43,7 +43,7 @@ pub(super) struct Reading {
     number: u64,
 }
 
-impl Reading {
+impl RecordReader {
     pub fn new(speech: Speech, from: Option<IpAddr>) -> Self {
         Self { speech, from, buffer: Vec::new(), start: 0, verified: 0, end: 0, number: 0 }
     }
