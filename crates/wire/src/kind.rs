@@ -27,7 +27,7 @@ macro_rules! kinds {
 kinds! {
     /// JSON [`crate::Load`]: the code that the instance must load for this connection.
     Load = 1,
-    /// JSON [`crate::Ready`]: the code is loaded.
+    /// JSON [`crate::LoadReport`]: the code is loaded.
     Ready = 2,
     /// JSON [`crate::Call`]: one invocation of a function.
     Call = 3,
@@ -60,7 +60,7 @@ kinds! {
     Profile = 16,
     /// JSON [`crate::Drive`]: a query for a driver to plan and run, with two descriptors.
     Drive = 17,
-    /// JSON [`crate::Request`] of a driver.
+    /// JSON [`crate::DriverRequest`] of a driver.
     Request = 18,
     /// JSON [`crate::Reply`] to a driver, with the descriptors that it names.
     Reply = 19,

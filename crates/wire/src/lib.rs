@@ -23,9 +23,9 @@ mod kind;
 mod tasks;
 
 pub use driver::{
-    Answered, Ask, CsvOption, Drive, Failed, MAX_ANSWER_BYTES, MAX_FURTHER_ATTEMPTS, MAX_PLANS,
-    MAX_REQUEST_BYTES, Parameter, ParameterType, Parameters, PriceFile, Reply, Request,
-    RunProgress, SandboxUse, TaskAsk, TypedText,
+    Answered, CsvOption, Drive, DriverOperation, DriverRequest, MAX_ANSWER_BYTES,
+    MAX_FURTHER_ATTEMPTS, MAX_PLANS, MAX_REQUEST_BYTES, Parameter, ParameterType, Parameters,
+    PriceFile, Reply, RequestFailure, RunProgress, SandboxUse, TaskAsk, TypedText,
 };
 pub use error::Error;
 pub use frames::{
@@ -35,8 +35,8 @@ pub use frames::{
 };
 pub use functions::{
     AggregateCall, AggregateDone, AggregateStep, Call, CodeFile, CreateFunction, Definition,
-    FailureKind, FunctionFailure, Load, Mode, OnError, Ready, Signature, SourceCode, Statement,
-    UdfKind,
+    FailureKind, FunctionFailure, Load, LoadReport, Mode, OnError, Signature, SourceCode,
+    Statement, UdfKind,
 };
 pub use kind::{Kind, MAX_PAYLOAD_BYTES};
 pub use tasks::{

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use snowmelt_api::{Answer, Start};
 use snowmelt_rpc::trace::SPANS;
 use snowmelt_types::{ByteSize, Code, Digest, End, ErrorReport, Outcome, Report, Tenant};
-use snowmelt_wire::{Call, Frame, FunctionFailure, Kind, Load, Ready};
+use snowmelt_wire::{Call, Frame, FunctionFailure, Kind, Load, LoadReport};
 use tracing::Instrument;
 
 use super::instance::{Instance, next};
@@ -196,7 +196,7 @@ impl InstanceLease {
         let loaded = self.within(limit, &load.function, loading).instrument(span);
         let (stream, frame) = loaded.await.map_err(|error| named_silent(error, load))?;
         let ready = self.refuse_failure(frame)?.expect(Kind::Ready, "the word that it is ready")?;
-        let Ready { setup_us, .. } = ready.parse()?;
+        let LoadReport { setup_us, .. } = ready.parse()?;
         self.setup_us.fetch_max(setup_us, Ordering::Relaxed);
         if let Some(image) = self.instance()?.started_in() {
             self.instances.images.ready(&image);

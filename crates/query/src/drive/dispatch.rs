@@ -4,7 +4,9 @@
 use std::os::unix::net::UnixStream;
 
 use snowmelt_types::Report;
-use snowmelt_wire::{Error as WireError, Failed, Frame, Kind, TaskDone, TaskFailure, read_frame};
+use snowmelt_wire::{
+    Error as WireError, Frame, Kind, RequestFailure, TaskDone, TaskFailure, read_frame,
+};
 
 use crate::driver::{Attempt, TaskError};
 
@@ -62,5 +64,5 @@ fn process(frame: Frame, task: u32, attempt: &mut Attempt) -> Result<Option<Task
 }
 
 fn wire(task: u32, error: WireError) -> TaskError {
-    Failed::of_worker(task, error).into()
+    RequestFailure::of_worker(task, error).into()
 }

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use snowmelt_types::{ByteSize, Code, ErrorReport, Report};
 use snowmelt_wire::{
-    Answered, Ask, Error as WireError, Failed, Frame, FrameStream, Kind, MAX_REQUEST_BYTES, Reply,
-    Request, Result as WireResult,
+    Answered, DriverOperation, DriverRequest, Error as WireError, Frame, FrameStream, Kind,
+    MAX_REQUEST_BYTES, Reply, RequestFailure, Result as WireResult,
 };
 use tokio::sync::{oneshot, watch};
 
@@ -54,7 +54,10 @@ impl PlatformClient {
     ///
     /// # Errors
     /// The platform's error, or that the connection ended.
-    pub(super) async fn request(&self, ask: Ask) -> Result<(Answered, Vec<OwnedFd>), Failed> {
+    pub(super) async fn request(
+        &self,
+        ask: DriverOperation,
+    ) -> Result<(Answered, Vec<OwnedFd>), RequestFailure> {
         let id = self.shared.next.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = oneshot::channel();
         self.shared.lock_waiting().insert(id, sender);
@@ -67,7 +70,7 @@ impl PlatformClient {
     }
 
     /// Sends a message that needs no reply. A closed connection is ignored.
-    pub(super) fn notify(&self, ask: Ask) {
+    pub(super) fn notify(&self, ask: DriverOperation) {
         let _ = self.send(0, ask);
     }
 
@@ -91,7 +94,7 @@ impl PlatformClient {
         self.shared.end(started);
     }
 
-    fn send(&self, id: u64, ask: Ask) -> WireResult<()> {
+    fn send(&self, id: u64, ask: DriverOperation) -> WireResult<()> {
         self.shared.send(id, ask)
     }
 
@@ -103,13 +106,13 @@ impl PlatformClient {
 impl ClientState {
     fn end(&self, started: u64) {
         let why = ErrorReport::new(Code::CANCELLED, "another attempt of the task counts");
-        let failure = Some(Failed::of(why));
+        let failure = Some(RequestFailure::of(why));
         // A closed connection has ended it.
-        _ = self.send(0, Ask::Ended { started, failure });
+        _ = self.send(0, DriverOperation::Ended { started, failure });
     }
 
-    fn send(&self, id: u64, ask: Ask) -> WireResult<()> {
-        self.send_frame(&Frame::json(Kind::Request, &Request { id, ask })?)
+    fn send(&self, id: u64, ask: DriverOperation) -> WireResult<()> {
+        self.send_frame(&Frame::json(Kind::Request, &DriverRequest { id, ask })?)
     }
 
     /// Refuses a frame that is too long, for which the platform would close the connection.
@@ -139,7 +142,7 @@ fn receive(mut reader: FrameStream, shared: &ClientState) {
                 Err((Answered::Started { started }, _)) => shared.end(started),
                 Err((Answered::Reserved(Some(gang)), _)) => {
                     // A closed connection has ended it.
-                    _ = shared.send(0, Ask::Disband(gang));
+                    _ = shared.send(0, DriverOperation::Disband(gang));
                 }
                 Ok(()) | Err(_) => (),
             }
@@ -147,11 +150,11 @@ fn receive(mut reader: FrameStream, shared: &ClientState) {
     }
 }
 
-pub(super) fn failed(error: WireError) -> Failed {
+pub(super) fn failed(error: WireError) -> RequestFailure {
     if let WireError::TooLong(bytes) = error {
         let message = format!("the plan of the query takes {} and is too long", ByteSize(bytes));
         let hint = "query fewer files or columns";
-        return Failed::of(ErrorReport::new(Code::PLAN_UNSUPPORTED, message).hint(hint));
+        return RequestFailure::of(ErrorReport::new(Code::PLAN_UNSUPPORTED, message).hint(hint));
     }
-    Failed::of(error.report())
+    RequestFailure::of(error.report())
 }

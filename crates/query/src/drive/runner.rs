@@ -14,8 +14,8 @@ use snowmelt_plan::spec::LocalFiles;
 use snowmelt_plan::tasks::PlannedTask;
 use snowmelt_types::{Code, ErrorReport, Report};
 use snowmelt_wire::{
-    Answered, Ask, Error as WireError, Failed, GangAsk, KeptFooter, LocalFile, MAX_FOOTERS,
-    MAX_PLANS, RunProgress, SandboxUse, TaskDone, TaskProgress, UdfConnection,
+    Answered, DriverOperation, Error as WireError, GangAsk, KeptFooter, LocalFile, MAX_FOOTERS,
+    MAX_PLANS, RequestFailure, RunProgress, SandboxUse, TaskDone, TaskProgress, UdfConnection,
 };
 
 use super::dispatch::follow;
@@ -48,11 +48,11 @@ impl PlatformRunner {
 
     /// Reports that the query is planned.
     pub(super) fn planned(&self) {
-        self.platform.notify(Ask::Planned);
+        self.platform.notify(DriverOperation::Planned);
     }
 
     /// The number of a plan, which is sent with the first request that needs it.
-    fn plan_number(&self, plan: &Bytes) -> Result<u32, Failed> {
+    fn plan_number(&self, plan: &Bytes) -> Result<u32, RequestFailure> {
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (plan.as_ptr() as usize, plan.len());
         if let Some(number) = plans.get(&key) {
@@ -74,7 +74,7 @@ impl PlatformRunner {
     ) -> Result<(u64, UnixStream), TaskError> {
         let plan = self.plan_number(&task.plan)?;
         let (answered, descriptors) =
-            self.platform.request(Ask::Run(task.request(plan, attempt))).await?;
+            self.platform.request(DriverOperation::Run(task.request(plan, attempt))).await?;
         match (answered, one(descriptors)) {
             (Answered::Started { started }, Some(socket)) => Ok((started, socket.into())),
             _ => Err(unexpected().into()),
@@ -85,9 +85,9 @@ impl PlatformRunner {
     async fn ended(
         &self,
         started: u64,
-        failure: Option<Failed>,
+        failure: Option<RequestFailure>,
     ) -> Result<(SandboxUse, Vec<SandboxUse>), TaskError> {
-        let asked = self.platform.request(Ask::Ended { started, failure }).await;
+        let asked = self.platform.request(DriverOperation::Ended { started, failure }).await;
         match asked?.0 {
             Answered::Ended { worker, udfs } => Ok((worker, udfs)),
             _ => Err(unexpected().into()),
@@ -112,12 +112,12 @@ impl TaskRunner for PlatformRunner {
     fn expect(&self, tasks: &mut dyn Iterator<Item = &PlannedTask>) {
         let udfs: Vec<String> = tasks.flat_map(|task| task.udfs.iter().cloned()).collect();
         if !udfs.is_empty() {
-            self.platform.notify(Ask::Expect { udfs });
+            self.platform.notify(DriverOperation::Expect { udfs });
         }
     }
 
     async fn reserve(&self, gang: &GangAsk) -> Option<u64> {
-        match self.platform.request(Ask::Reserve(gang.clone())).await {
+        match self.platform.request(DriverOperation::Reserve(gang.clone())).await {
             Ok((Answered::Reserved(gang), _)) => gang,
             Ok(_) => None,
             Err(failed) => {
@@ -128,7 +128,7 @@ impl TaskRunner for PlatformRunner {
     }
 
     fn disband(&self, gang: u64) {
-        self.platform.notify(Ask::Disband(gang));
+        self.platform.notify(DriverOperation::Disband(gang));
     }
 
     async fn run(
@@ -159,11 +159,11 @@ impl TaskRunner for PlatformRunner {
     }
 
     fn release(&self, tasks: &[u32]) {
-        self.platform.notify(Ask::Release { tasks: tasks.to_vec() });
+        self.platform.notify(DriverOperation::Release { tasks: tasks.to_vec() });
     }
 
     async fn connect(&self, udf: &str) -> Result<UdfConnection, ErrorReport> {
-        let asked = self.platform.request(Ask::Connect { udf: udf.to_owned() }).await;
+        let asked = self.platform.request(DriverOperation::Connect { udf: udf.to_owned() }).await;
         let (answered, descriptors) = asked.map_err(|failed| *failed.report)?;
         match (answered, one(descriptors)) {
             (Answered::Connected { timeout_ms }, Some(socket)) => Ok(UdfConnection {
@@ -183,7 +183,7 @@ impl TaskRunner for PlatformRunner {
 #[async_trait]
 impl LocalFiles for PlatformRunner {
     async fn list(&self, location: &str) -> Result<Vec<LocalFile>> {
-        let ask = Ask::List { location: location.to_owned() };
+        let ask = DriverOperation::List { location: location.to_owned() };
         match self.platform.request(ask).await.map_err(refused)?.0 {
             Answered::Listed { files } => Ok(files),
             _ => Err(refused(unexpected())),
@@ -191,14 +191,14 @@ impl LocalFiles for PlatformRunner {
     }
 
     async fn open(&self, path: &str) -> Result<File> {
-        let ask = Ask::Open { paths: vec![path.to_owned()] };
+        let ask = DriverOperation::Open { paths: vec![path.to_owned()] };
         let (_, descriptors) = self.platform.request(ask).await.map_err(refused)?;
         one(descriptors).map(File::from).ok_or_else(|| refused(unexpected()))
     }
 
     async fn recall_footers(&self, files: Vec<String>) -> Vec<Option<Bytes>> {
         let asked = files.chunks(MAX_FOOTERS).map(|files| async move {
-            let ask = Ask::RecallFooters { files: files.to_vec() };
+            let ask = DriverOperation::RecallFooters { files: files.to_vec() };
             match self.platform.request(ask).await {
                 Ok((Answered::Footers { footers }, _)) if footers.len() == files.len() => {
                     footers.into_iter().map(|footer| footer.footer).collect()
@@ -214,7 +214,7 @@ impl LocalFiles for PlatformRunner {
         let kept = |(file, footer)| KeptFooter { file, footer: Some(footer) };
         let footers: Vec<KeptFooter> = footers.into_iter().map(kept).collect();
         for footers in footers.chunks(MAX_FOOTERS) {
-            self.platform.notify(Ask::KeepFooters { footers: footers.to_vec() });
+            self.platform.notify(DriverOperation::KeepFooters { footers: footers.to_vec() });
         }
     }
 }
@@ -226,16 +226,16 @@ impl Reporter for PlatformRunner {
             .is_none_or(|(last, done)| done != progress.done || last.elapsed() >= PROGRESS_EVERY);
         if due {
             *last_report = Some((Instant::now(), progress.done));
-            self.platform.notify(Ask::Progress(progress));
+            self.platform.notify(DriverOperation::Progress(progress));
         }
     }
 
     fn merging(&self) {
-        self.platform.notify(Ask::Merging);
+        self.platform.notify(DriverOperation::Merging);
     }
 
     fn note(&self, text: &str) {
-        self.platform.notify(Ask::Note { text: text.to_owned() });
+        self.platform.notify(DriverOperation::Note { text: text.to_owned() });
     }
 }
 
@@ -272,23 +272,23 @@ fn udf_lane(done: &TaskDone, name: &str, used: SandboxUse) -> Lane {
     Lane { rows: calls.rows, progress, ..lane(used) }
 }
 
-fn refused(failed: Failed) -> Error {
+fn refused(failed: RequestFailure) -> Error {
     Error::Task(failed.report)
 }
 
-fn broken(error: &WireError) -> Failed {
-    Failed::of(error.report())
+fn broken(error: &WireError) -> RequestFailure {
+    RequestFailure::of(error.report())
 }
 
 /// The failure of a query with too many plans: for more than [`MAX_PLANS`] the platform would close
 /// the connection.
-fn too_many_plans() -> Failed {
+fn too_many_plans() -> RequestFailure {
     let message = format!("the query has more than {MAX_PLANS} parts that workers run");
     let hint = "put fewer aggregates together with UNION ALL";
-    Failed::of(ErrorReport::new(Code::PLAN_UNSUPPORTED, message).hint(hint))
+    RequestFailure::of(ErrorReport::new(Code::PLAN_UNSUPPORTED, message).hint(hint))
 }
 
-fn unexpected() -> Failed {
+fn unexpected() -> RequestFailure {
     broken(&WireError::Unexpected {
         found: snowmelt_wire::Kind::Reply,
         expected: "the reply to another request",

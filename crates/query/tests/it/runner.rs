@@ -19,7 +19,9 @@ use snowmelt_query::{
     TaskRunner, follow, plan, serve_connection,
 };
 use snowmelt_types::{Code, ErrorReport, Report};
-use snowmelt_wire::{ExchangeOptions, Failed, GangAsk, Grants, UdfConnection, UdfGrant, hand_over};
+use snowmelt_wire::{
+    ExchangeOptions, GangAsk, Grants, RequestFailure, UdfConnection, UdfGrant, hand_over,
+};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::gangs::Gangs;
@@ -185,7 +187,7 @@ impl TaskRunner for InProcess {
         let output = task.output.then(|| tempfile::tempfile().unwrap());
         let grants = self.grants(task, output.as_ref());
         let handed = hand_over(self.worker(), grants, task.plan.clone(), &header).await;
-        let socket = handed.map_err(|error| Failed::of_worker(task.task, error))?;
+        let socket = handed.map_err(|error| RequestFailure::of_worker(task.task, error))?;
         let killed = self.gangs.killed(task);
         let done = tokio::select! {
             done = follow(socket, task.task, attempt) => done?,

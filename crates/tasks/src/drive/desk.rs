@@ -12,8 +12,9 @@ use futures::future::BoxFuture;
 use futures::stream::{self, FuturesUnordered, StreamExt};
 use snowmelt_types::Report;
 use snowmelt_wire::{
-    Answered, Ask, Error as WireError, Failed, Frame, GangAsk, KeptFooter, Kind, MAX_DESCRIPTORS,
-    MAX_REQUEST_BYTES, Reply, Request, TaskAsk, read_frame_within, write_frame_with,
+    Answered, DriverOperation, DriverRequest, Error as WireError, Frame, GangAsk, KeptFooter, Kind,
+    MAX_DESCRIPTORS, MAX_REQUEST_BYTES, Reply, RequestFailure, TaskAsk, read_frame_within,
+    write_frame_with,
 };
 use tokio::net::UnixStream;
 use tokio::task::spawn_blocking;
@@ -31,7 +32,7 @@ const PLAN_BYTES: usize = 256 << 20;
 const MAX_REQUESTS: usize = 4096;
 
 /// The result of a request, with its descriptors.
-type Answer = std::result::Result<(Answered, Vec<OwnedFd>), Failed>;
+type Answer = std::result::Result<(Answered, Vec<OwnedFd>), RequestFailure>;
 
 /// The desk at which the requests of one driver are answered.
 pub(super) struct Desk<'q> {
@@ -78,7 +79,8 @@ impl<'q> Desk<'q> {
                         plans.add(frame.payload)?;
                         continue;
                     }
-                    let Request { id, ask } = frame.expect(Kind::Request, "Request")?.parse()?;
+                    let DriverRequest { id, ask } =
+                        frame.expect(Kind::Request, "Request")?.parse()?;
                     if let Some(asked) = self.take(ask, &plans) {
                         replies.push(asked.map(move |answer| (id, answer)).boxed());
                     }
@@ -91,37 +93,43 @@ impl<'q> Desk<'q> {
     }
 
     /// Begins a request. Returns a future for a request that needs a reply, and `None` otherwise.
-    fn take<'a>(&'a self, ask: Ask, plans: &Plans) -> Option<BoxFuture<'a, Answer>> {
+    fn take<'a>(&'a self, ask: DriverOperation, plans: &Plans) -> Option<BoxFuture<'a, Answer>> {
         match ask {
-            Ask::List { location } => Some(self.list(location).boxed()),
-            Ask::Open { paths } => Some(async move { self.open(&paths) }.boxed()),
-            Ask::Reserve(gang) => Some(async move { self.reserve(&gang).await }.boxed()),
-            Ask::Disband(gang) => {
+            DriverOperation::List { location } => Some(self.list(location).boxed()),
+            DriverOperation::Open { paths } => Some(async move { self.open(&paths) }.boxed()),
+            DriverOperation::Reserve(gang) => {
+                Some(async move { self.reserve(&gang).await }.boxed())
+            }
+            DriverOperation::Disband(gang) => {
                 self.attempts.disband(gang);
                 None
             }
-            Ask::Run(ask) => {
+            DriverOperation::Run(ask) => {
                 let plan = plans.get(ask.plan);
                 Some(async move { self.run(ask, plan?).await }.boxed())
             }
-            Ask::Ended { started, failure } => Some(self.ended(started, failure).boxed()),
-            Ask::Connect { udf } => Some(async move { self.connect(&udf).await }.boxed()),
-            Ask::RecallFooters { files } => Some(self.recall_footers(files).boxed()),
-            Ask::KeepFooters { footers } => {
+            DriverOperation::Ended { started, failure } => {
+                Some(self.ended(started, failure).boxed())
+            }
+            DriverOperation::Connect { udf } => {
+                Some(async move { self.connect(&udf).await }.boxed())
+            }
+            DriverOperation::RecallFooters { files } => Some(self.recall_footers(files).boxed()),
+            DriverOperation::KeepFooters { footers } => {
                 self.keep_footers(footers);
                 None
             }
-            Ask::Expect { udfs } => {
+            DriverOperation::Expect { udfs } => {
                 let udfs = self.scope.allowance().expect(udfs);
                 self.attempts.expect(&udfs);
                 None
             }
-            Ask::Release { tasks } => {
+            DriverOperation::Release { tasks } => {
                 self.attempts.release(&tasks);
                 None
             }
             event => {
-                if matches!(event, Ask::Planned) {
+                if matches!(event, DriverOperation::Planned) {
                     *self.scope.reading() = None;
                 }
                 report(event, self.reporter);
@@ -138,7 +146,7 @@ impl<'q> Desk<'q> {
         let folder = self.scope.folder.clone();
         let listing = spawn_blocking(move || snowmelt_files::find(&location, &folder));
         let files = match listing.await {
-            Ok(listed) => listed.map_err(|error| Failed::of(error.report()))?,
+            Ok(listed) => listed.map_err(|error| RequestFailure::of(error.report()))?,
             Err(_) => return Err(refused("a folder could not be listed")),
         };
         self.scope.allowance().listed(&files);
@@ -202,14 +210,14 @@ impl<'q> Desk<'q> {
         Ok((Answered::Started { started }, vec![socket]))
     }
 
-    async fn ended(&self, started: u64, failure: Option<Failed>) -> Answer {
+    async fn ended(&self, started: u64, failure: Option<RequestFailure>) -> Answer {
         let (worker, udfs) = self.attempts.end(started, failure).await?;
         Ok((Answered::Ended { worker, udfs }, Vec::new()))
     }
 
     async fn connect(&self, udf: &str) -> Answer {
         self.scope.allowance().connect(udf).map_err(refused)?;
-        let connection = self.runner.connect(udf).await.map_err(Failed::of)?;
+        let connection = self.runner.connect(udf).await.map_err(RequestFailure::of)?;
         let timeout_ms = u64::try_from(connection.timeout.as_millis()).unwrap_or(u64::MAX);
         Ok((Answered::Connected { timeout_ms }, vec![connection.socket.into()]))
     }
@@ -232,7 +240,7 @@ impl Plans {
         Ok(())
     }
 
-    fn get(&self, number: u32) -> std::result::Result<Bytes, Failed> {
+    fn get(&self, number: u32) -> std::result::Result<Bytes, RequestFailure> {
         let plan = self.plans.get(number as usize).cloned();
         plan.ok_or_else(|| refused("it named a plan that it did not send"))
     }
@@ -250,12 +258,12 @@ async fn reply(
     write_frame_with(writing, &frame, &descriptors).await
 }
 
-fn report(event: Ask, reporter: &dyn DriverReporter) {
+fn report(event: DriverOperation, reporter: &dyn DriverReporter) {
     match event {
-        Ask::Planned => reporter.planned(),
-        Ask::Progress(progress) => reporter.progress(progress),
-        Ask::Merging => reporter.merging(),
-        Ask::Note { text } => reporter.note(&text),
+        DriverOperation::Planned => reporter.planned(),
+        DriverOperation::Progress(progress) => reporter.progress(progress),
+        DriverOperation::Merging => reporter.merging(),
+        DriverOperation::Note { text } => reporter.note(&text),
         _ => (),
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use snowmelt_api::FileRefs;
 use snowmelt_node::{InstanceLimits, Secrets, SharedFile, TreePlace};
 use snowmelt_types::{ByteSize, CpuMillis, ErrorReport, HostName, Tenant};
-use snowmelt_wire::{Failed, GangTask, Load, SandboxUse, SourceCode, TaskAsk};
+use snowmelt_wire::{GangTask, Load, RequestFailure, SandboxUse, SourceCode, TaskAsk};
 
 /// The path of the request that opens a session.
 pub(crate) const SESSION: &str = "/v1/queries/session";
@@ -107,7 +107,7 @@ pub(crate) enum SessionAsk {
         /// The number of the attempt.
         attempt: u64,
         /// The reason why the attempt has no result; `None` if it has one.
-        failure: Option<Failed>,
+        failure: Option<RequestFailure>,
     },
     /// Removes the outputs of these attempts, which are not read any more. No reply.
     Release {
@@ -151,7 +151,7 @@ pub(crate) enum SessionAnswer {
     /// The attempt had a result, and its output is kept.
     Ended(TaskEnd),
     /// The attempt had no result, for this reason.
-    Failed(Failed),
+    Failed(RequestFailure),
     /// The result of a request to reserve room for tasks of a gang.
     GangReserved(PartReserved),
     /// The tasks of a gang that send from this host are connected.
@@ -256,7 +256,7 @@ pub(crate) enum TaskPlaced {
         path: String,
     },
     /// The attempt cannot be started.
-    Failed(Failed),
+    Failed(RequestFailure),
 }
 
 /// The second answer to [`StartTask`]. After [`TaskStarted::Started`] the frames of the worker
@@ -267,7 +267,7 @@ pub(crate) enum TaskStarted {
     /// The attempt runs.
     Started,
     /// The attempt does not run.
-    Failed(Failed),
+    Failed(RequestFailure),
 }
 
 /// The outputs that may be read over a connection. The first message of that connection.

@@ -10,7 +10,7 @@ use futures::FutureExt;
 use snowmelt_node::files::regular_file;
 use snowmelt_rpc::{Token, upgrade};
 use snowmelt_types::{Code, ErrorReport};
-use snowmelt_wire::{Failed, FileGrant, Grants, HostOutputs};
+use snowmelt_wire::{FileGrant, Grants, HostOutputs, RequestFailure};
 
 use crate::host::TaskHost;
 use crate::peers::copies::{Copy, Source};
@@ -19,10 +19,10 @@ use crate::peers::opened::{self, ReadError};
 use crate::peers::outputs::Outputs;
 
 /// Returns the error for outputs that their host does not have any more.
-pub(crate) fn gone(tasks: Vec<u32>) -> Failed {
+pub(crate) fn gone(tasks: Vec<u32>) -> RequestFailure {
     let names: BTreeSet<u32> = tasks.iter().copied().collect();
     let message = format!("the outputs of the tasks {names:?} are gone");
-    Failed::lost_outputs(tasks, ErrorReport::new(Code::OUTPUT_LOST, message))
+    RequestFailure::lost_outputs(tasks, ErrorReport::new(Code::OUTPUT_LOST, message))
 }
 
 /// The path of a file that this host does not have.
@@ -94,7 +94,7 @@ impl Granting<'_> {
     }
 
     /// Opens the outputs that a task reads: files of this host, and connections to others.
-    pub async fn inputs(&self, inputs: Vec<InputAt>) -> Result<Grants, Failed> {
+    pub async fn inputs(&self, inputs: Vec<InputAt>) -> Result<Grants, RequestFailure> {
         let mut grants = Grants::default();
         let mut elsewhere: BTreeMap<At, Vec<(u32, u64)>> = BTreeMap::new();
         for InputAt { task, attempt, at, copied } in inputs {
@@ -112,7 +112,7 @@ impl Granting<'_> {
             let file = opened.ok_or_else(|| gone(vec![task]))?;
             let file = file.map_err(|error| {
                 let message = format!("the output of task {task} cannot be opened: {error}");
-                Failed::of(ErrorReport::new(Code::STORAGE, message))
+                RequestFailure::of(ErrorReport::new(Code::STORAGE, message))
             })?;
             grants.inputs.push((task, OwnedFd::from(file)));
         }
@@ -125,12 +125,12 @@ impl Granting<'_> {
         &self,
         at: At,
         outputs: Vec<(u32, u64)>,
-    ) -> Result<(HostOutputs, OwnedFd), Failed> {
+    ) -> Result<(HostOutputs, OwnedFd), RequestFailure> {
         let (host, address) = self.host(&at);
         let (tasks, attempts): (Vec<u32>, Vec<u64>) = outputs.into_iter().unzip();
         let unreadable = |why: &str| {
             let message = format!("outputs on the host {host} cannot be read: {why}");
-            Failed::of(ErrorReport::new(Code::OUTPUT_LOST, message).input(host.as_str()))
+            RequestFailure::of(ErrorReport::new(Code::OUTPUT_LOST, message).input(host.as_str()))
         };
         let address = address.ok_or_else(|| unreadable("its address is not known"))?;
         let stream = upgrade::connect(address, self.token, OUTPUTS).await;

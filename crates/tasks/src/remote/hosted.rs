@@ -18,7 +18,7 @@ use snowmelt_package::Silent;
 use snowmelt_rpc::{HostStream, Token, upgrade};
 use snowmelt_types::{Code, ErrorReport, Report, Tenant};
 use snowmelt_wire::{
-    Error as WireError, Failed, Frame, Grants, Kind, MAX_REQUEST_BYTES, read_frame_within,
+    Error as WireError, Frame, Grants, Kind, MAX_REQUEST_BYTES, RequestFailure, read_frame_within,
     write_frame,
 };
 use tokio::net::UnixStream;
@@ -185,7 +185,7 @@ impl Hosted {
             let Some(query) = query else {
                 let message = format!("{} has no session here", task.query);
                 let report = ErrorReport::new(Code::PROTOCOL, message);
-                return said(&mut stream, &TaskPlaced::Failed(Failed::lost(report))).await;
+                return said(&mut stream, &TaskPlaced::Failed(RequestFailure::lost(report))).await;
             };
             tokio::select! {
                 served = query.serve_task(task, plan, stream, &self.token) => served,
@@ -249,7 +249,7 @@ impl Query {
         };
         let Some(mut started) = self.tasks.end(attempt) else {
             let report = ErrorReport::new(Code::PROTOCOL, "a task was ended that does not run");
-            return SessionAnswer::Failed(Failed::of(report));
+            return SessionAnswer::Failed(RequestFailure::of(report));
         };
         let output = started.take_output();
         match self.runner.ended(started, failure).await {
@@ -334,7 +334,7 @@ impl Query {
         let starting = async {
             let grants = Grants { files, streams, ..granting.inputs(inputs).await? };
             let (started, socket) = self.runner.start(ask, room, plan, grants).await?;
-            Ok::<_, Failed>((started, nonblocking(socket)?))
+            Ok::<_, RequestFailure>((started, nonblocking(socket)?))
         };
         let started = tokio::select! {
             started = starting => started,
@@ -357,11 +357,11 @@ impl Query {
     }
 }
 
-fn nonblocking(socket: StdStream) -> Result<UnixStream, Failed> {
+fn nonblocking(socket: StdStream) -> Result<UnixStream, RequestFailure> {
     let worker = socket.set_nonblocking(true).and_then(|()| UnixStream::from_std(socket));
     worker.map_err(|error| {
         let message = format!("a task has no connection to its worker: {error}");
-        Failed::of(ErrorReport::new(Code::INTERNAL, message))
+        RequestFailure::of(ErrorReport::new(Code::INTERNAL, message))
     })
 }
 

@@ -13,7 +13,8 @@ use std::time::Duration;
 use snowmelt_rpc::{HostStream, damage};
 use snowmelt_types::{Code, ErrorReport, HostName, Report};
 use snowmelt_wire::{
-    Error as WireError, Failed, Frame, Kind, MAX_REQUEST_BYTES, read_frame_within, write_frame,
+    Error as WireError, Frame, Kind, MAX_REQUEST_BYTES, RequestFailure, read_frame_within,
+    write_frame,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -143,17 +144,21 @@ impl Session {
 
     /// Ends an attempt. If it has a result, the host keeps its output; otherwise the error says why
     /// not.
-    pub async fn ended(&self, attempt: u64, failure: Option<Failed>) -> Result<TaskEnd, Failed> {
+    pub async fn ended(
+        &self,
+        attempt: u64,
+        failure: Option<RequestFailure>,
+    ) -> Result<TaskEnd, RequestFailure> {
         match self.request(SessionAsk::Ended { attempt, failure }).await {
             Some(SessionAnswer::Ended(end)) => Ok(end),
             Some(SessionAnswer::Failed(failed)) => Err(failed),
             Some(_) => {
                 let message = format!("{} gave the answer to another request", self.name);
-                Err(Failed::of(ErrorReport::new(Code::PROTOCOL, message)))
+                Err(RequestFailure::of(ErrorReport::new(Code::PROTOCOL, message)))
             }
             None => {
                 let message = format!("the host {} was lost while a task ran on it", self.name);
-                Err(Failed::lost(ErrorReport::new(Code::WORKER_LOST, message)))
+                Err(RequestFailure::lost(ErrorReport::new(Code::WORKER_LOST, message)))
             }
         }
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use snowmelt_rpc::HostStream;
 use snowmelt_types::{Code, ErrorReport, Report};
-use snowmelt_wire::{Failed, Frame, Kind, write_frame};
+use snowmelt_wire::{Frame, Kind, RequestFailure, write_frame};
 use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -28,7 +28,7 @@ pub(crate) enum NotPlaced {
     /// The host was lost, or its connection broke.
     Lost,
     /// The attempt has failed.
-    Failed(Failed),
+    Failed(RequestFailure),
 }
 
 /// The reason why an attempt that has room does not run.
@@ -37,7 +37,7 @@ pub(crate) enum NotStarted {
     /// The host of the attempt was lost.
     Lost,
     /// The start of the attempt failed.
-    Failed(Failed),
+    Failed(RequestFailure),
 }
 
 /// An attempt that has room on a host and is being started there. Dropping it ends the start.
@@ -140,12 +140,12 @@ impl Placed {
             Err(error) => {
                 let message = format!("the start of a task on {} broke: {error}", session.name());
                 let report = ErrorReport::new(Code::WORKER_LOST, message);
-                return Err(NotStarted::Failed(Failed::lost(report)));
+                return Err(NotStarted::Failed(RequestFailure::lost(report)));
             }
         }
         let relayed = self.relayed().map_err(|error| {
             let message = format!("a task has no connection to its worker: {error}");
-            NotStarted::Failed(Failed::of(ErrorReport::new(Code::INTERNAL, message)))
+            NotStarted::Failed(RequestFailure::of(ErrorReport::new(Code::INTERNAL, message)))
         })?;
         Ok(relayed)
     }

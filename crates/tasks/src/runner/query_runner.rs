@@ -19,7 +19,7 @@ use snowmelt_node::{Error, InstanceLease, LOAD_LIMIT, Rooms, WorkerLease, Worker
 use snowmelt_rpc::trace::SPANS;
 use snowmelt_types::{ByteSize, Code, ErrorReport, Report, Tenant, micros};
 use snowmelt_wire::{
-    Failed, Grants, SandboxUse, Task, TaskAsk, UdfConnection, UdfGrant, hand_over,
+    Grants, RequestFailure, SandboxUse, Task, TaskAsk, UdfConnection, UdfGrant, hand_over,
 };
 use tracing::Span;
 
@@ -128,7 +128,7 @@ impl QueryRunner {
         &self,
         spec: &WorkerSpec,
         place: Place<WorkerLease, Option<Reservation>>,
-    ) -> Result<WorkerLease, Failed> {
+    ) -> Result<WorkerLease, RequestFailure> {
         let lease = match place {
             Place::Idle(lease) => lease,
             Place::New(room) => {
@@ -190,7 +190,7 @@ impl QueryRunner {
 
     /// Returns the real reason of a failed attempt: a sandbox that ended explains more than the
     /// connection that broke because of it.
-    async fn explain(&self, failure: Failed, started: &Started) -> Failed {
+    async fn explain(&self, failure: RequestFailure, started: &Started) -> RequestFailure {
         // The worker is well: what it was to read is gone.
         if !failure.outputs.is_empty() {
             return failure;
@@ -209,7 +209,11 @@ impl QueryRunner {
                 let report = ended.report();
                 // Not by what it did: the task may be run again.
                 let is_lost = report.known_code() == Code::SPAWNER_LOST;
-                return if is_lost { Failed::lost(report) } else { Failed::of(report) };
+                return if is_lost {
+                    RequestFailure::lost(report)
+                } else {
+                    RequestFailure::of(report)
+                };
             }
         }
         failure
@@ -273,10 +277,10 @@ impl QueryRunner {
     }
 
     /// Waits for the room of a task.
-    pub(crate) async fn reserve(&self, ask: &TaskAsk) -> Result<TaskRoom, Failed> {
+    pub(crate) async fn reserve(&self, ask: &TaskAsk) -> Result<TaskRoom, RequestFailure> {
         // A task that found no room is not lost: it would find none again. A second attempt of a
         // task is: the first one goes on.
-        let failed = if ask.twin { Failed::lost } else { Failed::of };
+        let failed = if ask.twin { RequestFailure::lost } else { RequestFailure::of };
         self.task_room(ask).await.map_err(|error| failed(error.report()))
     }
 
@@ -289,7 +293,7 @@ impl QueryRunner {
         TaskRoom { worker, udfs, kept }: TaskRoom,
         plan: Bytes,
         granted_before: Grants,
-    ) -> Result<(Started, UnixStream), Failed> {
+    ) -> Result<(Started, UnixStream), RequestFailure> {
         let spec = self.spec(&ask);
         let span = tracing::debug_span!(target: SPANS, "query.task", snowmelt.task = ask.task);
         let (worker, udfs) = tokio::join!(
@@ -319,7 +323,9 @@ impl QueryRunner {
         };
         match handed.await {
             Ok(socket) => Ok((started, socket)),
-            Err(error) => Err(self.explain(Failed::of_worker(started.task, error), &started).await),
+            Err(error) => {
+                Err(self.explain(RequestFailure::of_worker(started.task, error), &started).await)
+            }
         }
     }
 
@@ -333,8 +339,8 @@ impl QueryRunner {
     pub(crate) async fn ended(
         &self,
         started: Started,
-        failure: Option<Failed>,
-    ) -> Result<(SandboxUse, Vec<SandboxUse>), Failed> {
+        failure: Option<RequestFailure>,
+    ) -> Result<(SandboxUse, Vec<SandboxUse>), RequestFailure> {
         for udf in &started.udfs {
             self.keep_written(&udf.name, &udf.lease);
         }

@@ -16,6 +16,6 @@ pub use csv_option::CsvOption;
 pub use parameters::{Parameter, ParameterType, Parameters, TypedText};
 pub use prices::PriceFile;
 pub use requests::{
-    Answered, Ask, Drive, Failed, MAX_ANSWER_BYTES, MAX_FURTHER_ATTEMPTS, MAX_PLANS,
-    MAX_REQUEST_BYTES, Reply, Request, RunProgress, SandboxUse, TaskAsk,
+    Answered, Drive, DriverOperation, DriverRequest, MAX_ANSWER_BYTES, MAX_FURTHER_ATTEMPTS,
+    MAX_PLANS, MAX_REQUEST_BYTES, Reply, RequestFailure, RunProgress, SandboxUse, TaskAsk,
 };

@@ -1,8 +1,9 @@
 //! The protocol between the driver of a query, which runs in a sandbox, and the platform.
 //!
 //! The platform sends one [`Drive`] with two descriptors: the socket for the answer and a file for
-//! results that do not fit into memory. Then the driver sends [`Request`]s and the platform one
-//! [`Reply`] for each, in any order; descriptors travel with the replies. The id 0 asks for none.
+//! results that do not fit into memory. Then the driver sends [`DriverRequest`]s and the platform
+//! one [`Reply`] for each, in any order; descriptors travel with the replies. The id 0 asks for
+//! none.
 //!
 //! Invariant: whatever the driver names in its requests, it gets only files of the query's
 //! locations, the query's functions, its tasks and their outputs.
@@ -96,17 +97,17 @@ impl std::fmt::Debug for Drive {
 
 /// A request of the driver.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Request {
+pub struct DriverRequest {
     /// The id for the reply; 0 if none is expected.
     pub id: u64,
     /// The operation.
-    pub ask: Ask,
+    pub ask: DriverOperation,
 }
 
 /// The operations that a driver may request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ask {
+pub enum DriverOperation {
     /// Lists the files of a local location. Reply: [`Answered::Listed`].
     List {
         /// A file, a folder or a glob, as the user wrote it.
@@ -148,7 +149,7 @@ pub enum Ask {
         /// The number from [`Answered::Started`].
         started: u64,
         /// The reason why the attempt has no result; `None` if it has one.
-        failure: Option<Failed>,
+        failure: Option<RequestFailure>,
     },
     /// Releases the outputs of these tasks, which are not read any more. No reply.
     Release {
@@ -292,12 +293,12 @@ pub enum Answered {
         timeout_ms: u64,
     },
     /// The request has no result.
-    Failed(Failed),
+    Failed(RequestFailure),
 }
 
 /// The reason why a request has no result.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Failed {
+pub struct RequestFailure {
     /// True if another attempt may succeed.
     pub lost: bool,
     /// The tasks whose outputs the attempt reads and that are gone: another attempt can succeed
@@ -308,7 +309,7 @@ pub struct Failed {
     pub report: Box<ErrorReport>,
 }
 
-impl Failed {
+impl RequestFailure {
     /// Makes a failure that would recur.
     pub fn of(report: ErrorReport) -> Self {
         Self { lost: false, outputs: Vec::new(), report: Box::new(report) }

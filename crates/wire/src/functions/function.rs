@@ -1,7 +1,7 @@
 //! Messages between the node and an instance that runs a user's code; `docs/reference/runtimes.md`
 //! documents them for authors of runtimes.
 //!
-//! A connection is for one piece of code. `Load` comes first and is answered by `Ready` or
+//! A connection is for one piece of code. `Load` comes first and is answered by `LoadReport` or
 //! `Failure`. Then, by mode: a function gets `Call` frames, each answered by `Return` or `Failure`;
 //! a UDF gets `Schema` (its arguments) and `Schema` (one column, its result), and then `Batch`
 //! frames, each answered by `Batch` (one column of as many rows; the first one is preceded by a
@@ -145,9 +145,9 @@ pub struct Load {
     pub on_error: OnError,
 }
 
-/// Reports that the code is loaded.
+/// The report that the code is loaded.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Ready {
+pub struct LoadReport {
     /// Process id inside the sandbox.
     #[serde(default)]
     pub pid: i64,

@@ -15,4 +15,6 @@ mod function;
 pub use aggregate::{AggregateCall, AggregateDone, AggregateStep};
 pub use definition::{CreateFunction, Definition, Statement};
 pub use failure::{FailureKind, FunctionFailure};
-pub use function::{Call, CodeFile, Load, Mode, OnError, Ready, Signature, SourceCode, UdfKind};
+pub use function::{
+    Call, CodeFile, Load, LoadReport, Mode, OnError, Signature, SourceCode, UdfKind,
+};

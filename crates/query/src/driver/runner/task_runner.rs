@@ -7,7 +7,7 @@ use snowmelt_api::Lane;
 use snowmelt_plan::tasks::PlannedTask;
 use snowmelt_types::ErrorReport;
 pub use snowmelt_wire::RunProgress;
-use snowmelt_wire::{Failed, GangAsk, TaskDone, UdfConnection};
+use snowmelt_wire::{GangAsk, RequestFailure, TaskDone, UdfConnection};
 
 use crate::driver::Attempt;
 
@@ -64,7 +64,7 @@ impl TaskError {
     }
 }
 
-impl From<TaskError> for Failed {
+impl From<TaskError> for RequestFailure {
     fn from(error: TaskError) -> Self {
         match error {
             TaskError::Lost { why } => Self::lost(*why),
@@ -74,8 +74,8 @@ impl From<TaskError> for Failed {
     }
 }
 
-impl From<Failed> for TaskError {
-    fn from(failed: Failed) -> Self {
+impl From<RequestFailure> for TaskError {
+    fn from(failed: RequestFailure) -> Self {
         match (failed.lost, failed.outputs.is_empty()) {
             (true, true) => Self::Lost { why: failed.report },
             (true, false) => Self::LostInputs { tasks: failed.outputs, why: failed.report },

@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use futures::FutureExt;
 use snowmelt_types::{Code, ErrorReport};
-use snowmelt_wire::{Failed, GangAsk, SandboxUse, TaskAsk};
+use snowmelt_wire::{GangAsk, RequestFailure, SandboxUse, TaskAsk};
 
 use super::gangs::{Gangs, Taken};
 use super::host_choice::Start;
@@ -75,7 +75,7 @@ impl<'q> Attempts<'q> {
 
     /// Reserves room for all tasks of a gang, and connects them. Returns `None` if there is no room
     /// now.
-    pub async fn reserve(&self, gang: &GangAsk) -> Result<Option<u64>, Failed> {
+    pub async fn reserve(&self, gang: &GangAsk) -> Result<Option<u64>, RequestFailure> {
         // A gang takes no room that a task waits for which could run alone.
         match self.turns.waiting() {
             0 => self.gangs.reserve(&self.starts, gang).await,
@@ -90,7 +90,7 @@ impl<'q> Attempts<'q> {
     }
 
     /// Starts an attempt. Returns its number, and the connection to its worker.
-    pub async fn start(&self, ask: TaskAsk, plan: Bytes) -> Result<(u64, OwnedFd), Failed> {
+    pub async fn start(&self, ask: TaskAsk, plan: Bytes) -> Result<(u64, OwnedFd), RequestFailure> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         if !ask.twin
             && let Some((before, place)) = self.starts.places.begin(ask.task, number)
@@ -102,14 +102,14 @@ impl<'q> Attempts<'q> {
         let begun = inputs::unless_lost(&asked.inputs, self.begin(&asked)).await;
         let Some(begun) = begun else {
             let why = ErrorReport::new(Code::WORKER_LOST, "a host with outputs was lost");
-            return Err(self.starts.explain(Failed::lost(why), &asked.inputs, None).await);
+            return Err(self.starts.explain(RequestFailure::lost(why), &asked.inputs, None).await);
         };
         let (attempt, socket) = begun?;
         self.running().insert(number, attempt);
         Ok((number, socket))
     }
 
-    async fn begin(&self, asked: &Asked) -> Result<Begun, Failed> {
+    async fn begin(&self, asked: &Asked) -> Result<Begun, RequestFailure> {
         if let Some(gang) = asked.ask.gang {
             return self.begin_in_gang(gang, asked).await;
         }
@@ -131,11 +131,11 @@ impl<'q> Attempts<'q> {
             return Ok(begun);
         }
         let message = "there is no room for a second attempt of a slow task";
-        Err(Failed::lost(ErrorReport::new(Code::WORKER_LOST, message)))
+        Err(RequestFailure::lost(ErrorReport::new(Code::WORKER_LOST, message)))
     }
 
     /// Starts an attempt in the room of its gang.
-    async fn begin_in_gang(&self, gang: u64, asked: &Asked) -> Result<Begun, Failed> {
+    async fn begin_in_gang(&self, gang: u64, asked: &Asked) -> Result<Begun, RequestFailure> {
         let (session, counted) = match self.gangs.take(gang, &asked.ask)? {
             Taken::Here(room, streams, counted) => {
                 return self.starts.start_here(asked, *room, counted, streams).boxed().await;
@@ -148,7 +148,7 @@ impl<'q> Attempts<'q> {
         };
         begun.ok_or_else(|| {
             let message = format!("the room of a gang on the host {} was lost", session.name());
-            Failed::lost(ErrorReport::new(Code::WORKER_LOST, message))
+            RequestFailure::lost(ErrorReport::new(Code::WORKER_LOST, message))
         })
     }
 
@@ -156,8 +156,8 @@ impl<'q> Attempts<'q> {
     pub async fn end(
         &self,
         number: u64,
-        failure: Option<Failed>,
-    ) -> Result<(SandboxUse, Vec<SandboxUse>), Failed> {
+        failure: Option<RequestFailure>,
+    ) -> Result<(SandboxUse, Vec<SandboxUse>), RequestFailure> {
         let attempt = self.running().remove(&number);
         let attempt = attempt.ok_or_else(|| refused("it ended a task that does not run"))?;
         let Attempt { task, has_output, inputs, runs, counted, .. } = attempt;
@@ -186,7 +186,7 @@ impl<'q> Attempts<'q> {
             // is told that it is lost.
             self.drop_output(number, place);
             let message = format!("another attempt of task {task} was complete before");
-            return Err(Failed::lost(ErrorReport::new(Code::WORKER_LOST, message)));
+            return Err(RequestFailure::lost(ErrorReport::new(Code::WORKER_LOST, message)));
         }
         let name = host.map(|host| host.as_str().to_owned());
         let on_host = |used: SandboxUse| SandboxUse { host: name.clone(), ..used };
@@ -197,8 +197,8 @@ impl<'q> Attempts<'q> {
         &self,
         mut started: Started,
         number: u64,
-        failure: Option<Failed>,
-    ) -> Result<(SandboxUse, Vec<SandboxUse>), Failed> {
+        failure: Option<RequestFailure>,
+    ) -> Result<(SandboxUse, Vec<SandboxUse>), RequestFailure> {
         let output = started.take_output();
         let used = self.starts.runner.ended(started, failure).await?;
         if let (Some(output), Some(kept)) = (output, &self.starts.kept) {
@@ -211,8 +211,8 @@ impl<'q> Attempts<'q> {
         &self,
         session: &Session,
         number: u64,
-        failure: Option<Failed>,
-    ) -> Result<(SandboxUse, Vec<SandboxUse>), Failed> {
+        failure: Option<RequestFailure>,
+    ) -> Result<(SandboxUse, Vec<SandboxUse>), RequestFailure> {
         let end = session.ended(number, failure).await?;
         let used: Vec<_> = std::iter::once(&end.worker).chain(&end.udfs).cloned().collect();
         self.starts.runner.add_remote(&used, end.written);

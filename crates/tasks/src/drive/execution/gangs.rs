@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures::FutureExt;
 use futures::future::join_all;
 use snowmelt_types::{Code, ErrorReport, HostName};
-use snowmelt_wire::{Failed, GangAsk, MAX_STREAMS, TaskAsk};
+use snowmelt_wire::{GangAsk, MAX_STREAMS, RequestFailure, TaskAsk};
 
 use super::slots::{Host, Slot, Slots, Without};
 use super::starts::Starts;
@@ -86,7 +86,11 @@ impl Gangs {
 
     /// Reserves room for all tasks of a gang, and connects them. Returns the number of the gang, or
     /// `None` if there is no room for all of them now.
-    pub async fn reserve(&self, starts: &Starts<'_>, ask: &GangAsk) -> Result<Option<u64>, Failed> {
+    pub async fn reserve(
+        &self,
+        starts: &Starts<'_>,
+        ask: &GangAsk,
+    ) -> Result<Option<u64>, RequestFailure> {
         check(ask)?;
         let Some(claimed) = self.claim(ask.streams()) else { return Ok(None) };
         let mut without = Without::default();
@@ -171,7 +175,7 @@ impl Gangs {
     }
 
     /// Takes the reservation of a task of a gang, which starts now.
-    pub fn take(&self, gang: u64, ask: &TaskAsk) -> Result<Taken, Failed> {
+    pub fn take(&self, gang: u64, ask: &TaskAsk) -> Result<Taken, RequestFailure> {
         let slot = self.live().get_mut(&gang).and_then(|gang| gang.slots.take(ask.task));
         match slot {
             Some(Slot { host: Host::There(session, _), counted }) => {
@@ -258,7 +262,7 @@ fn not_connected(
     without.others.extend(hosts);
 }
 
-fn check(ask: &GangAsk) -> Result<(), Failed> {
+fn check(ask: &GangAsk) -> Result<(), RequestFailure> {
     let all = ask.senders.iter().chain(&ask.receivers).map(|task| task.task);
     let distinct: BTreeSet<u32> = all.collect();
     let is_right = distinct.len() == ask.senders.len() + ask.receivers.len()

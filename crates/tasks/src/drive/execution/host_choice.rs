@@ -9,7 +9,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures::FutureExt;
 use snowmelt_types::{HostName, Report};
-use snowmelt_wire::Failed;
+use snowmelt_wire::RequestFailure;
 
 use super::starts::{Asked, Begun, NotTaken, Starts};
 use super::turns::{Found, Steps, Waiting};
@@ -73,7 +73,7 @@ impl Start<'_, '_> {
         &self,
         Open { choice, session }: Open,
         place: &mut Place,
-    ) -> Result<Result<Room, NotTaken>, Failed> {
+    ) -> Result<Result<Room, NotTaken>, RequestFailure> {
         let Self { starts, asked } = self;
         let counted = starts.cluster.count(&choice);
         let room = match session {
@@ -101,7 +101,7 @@ impl Start<'_, '_> {
 impl Steps for Start<'_, '_> {
     type Place = Room;
     type Begun = Begun;
-    type Error = Failed;
+    type Error = RequestFailure;
     type Asked = Place;
 
     fn ask(&self) -> Place {
@@ -110,7 +110,7 @@ impl Steps for Start<'_, '_> {
         starts.cluster.peers().and_then(|peers| peers.task(needs))
     }
 
-    async fn look(&self, place: &mut Place) -> Result<Found<Room>, Failed> {
+    async fn look(&self, place: &mut Place) -> Result<Found<Room>, RequestFailure> {
         self.starts.note_failures();
         for open in self.open() {
             let Some(open) = open else { return Ok(Found::Soon) };
@@ -133,7 +133,11 @@ impl Steps for Start<'_, '_> {
         Ok(Found::NoRoom)
     }
 
-    async fn look_in_turn(&self, place: &mut Place, queue: Waiting) -> Result<Found<Room>, Failed> {
+    async fn look_in_turn(
+        &self,
+        place: &mut Place,
+        queue: Waiting,
+    ) -> Result<Found<Room>, RequestFailure> {
         if place.is_none() {
             return self.look(place).await;
         }
@@ -178,20 +182,20 @@ impl Steps for Start<'_, '_> {
         }
     }
 
-    async fn here(&self) -> Result<Room, Failed> {
+    async fn here(&self) -> Result<Room, RequestFailure> {
         let Self { starts, asked } = self;
         // Other room of this host is given by the cluster.
         let room = match starts.cluster.places_tasks() {
             true => {
                 let kept = starts.runner.kept_task_room(&asked.ask).await;
-                kept.map_err(|error| Failed::of(error.report()))?
+                kept.map_err(|error| RequestFailure::of(error.report()))?
             }
             false => starts.runner.reserve(&asked.ask).await?,
         };
         Ok(Room::Here(Box::new(room), starts.cluster.count(&Choice::Here)))
     }
 
-    async fn start(&self, room: Room) -> Result<Option<Begun>, Failed> {
+    async fn start(&self, room: Room) -> Result<Option<Begun>, RequestFailure> {
         let Self { starts, asked } = self;
         match room {
             Room::Here(room, counted) => {

@@ -4,7 +4,7 @@
 //! that those tasks are run again before the attempt is.
 
 use snowmelt_types::{Code, HostName};
-use snowmelt_wire::Failed;
+use snowmelt_wire::RequestFailure;
 
 use crate::drive::hosts::Cluster;
 use crate::drive::outputs::{Input, Places, by_host};
@@ -12,12 +12,12 @@ use crate::remote::grants::gone;
 
 /// Adds the name of the reading host to an error of S3 about a wrong clock: S3 then refuses one
 /// host alone, and its message speaks of the clock.
-fn with_host(failed: Failed, reader: Option<&HostName>) -> Failed {
+fn with_host(failed: RequestFailure, reader: Option<&HostName>) -> RequestFailure {
     let report = &failed.report;
     let is_of_clock = report.code == Code::S3_SETTING.code && report.message.contains("clock");
     let Some(host) = reader.filter(|_| is_of_clock) else { return failed };
     let hint = format!("the host {host} was refused: drain it if others are not");
-    Failed { report: Box::new(failed.report.hint(hint)), ..failed }
+    RequestFailure { report: Box::new(failed.report.hint(hint)), ..failed }
 }
 
 /// Returns the real reason why an attempt failed: a host with outputs that it reads is lost, or the
@@ -25,10 +25,10 @@ fn with_host(failed: Failed, reader: Option<&HostName>) -> Failed {
 pub(super) async fn explain(
     places: &Places,
     cluster: &Cluster,
-    failed: Failed,
+    failed: RequestFailure,
     inputs: &[Input],
     reader: Option<&HostName>,
-) -> Failed {
+) -> RequestFailure {
     if !failed.outputs.is_empty() {
         let is_named = |input: &&Input| failed.outputs.contains(&input.task);
         places.forget(inputs.iter().filter(is_named).map(Input::output));
@@ -63,7 +63,7 @@ pub(super) async fn explain(
     let named: Option<HostName> = failed.report.input.as_ref().and_then(|input| input.parse().ok());
     cluster.set_apart(named.iter().chain(reader));
     let hint = "run the query again; `snowmelt hosts` shows which hosts there are";
-    Failed::lost(failed.report.hint(hint))
+    RequestFailure::lost(failed.report.hint(hint))
 }
 
 #[cfg(test)]
@@ -96,7 +96,8 @@ mod tests {
         let places = Places::default();
         let host = peer.name();
         let lost = || {
-            let failed = Failed::lost(ErrorReport::new(Code::WORKER_LOST, "its connection broke"));
+            let failed =
+                RequestFailure::lost(ErrorReport::new(Code::WORKER_LOST, "its connection broke"));
             explain(&places, &cluster, failed, &[], Some(&host))
         };
         let answers = async {

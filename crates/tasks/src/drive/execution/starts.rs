@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use snowmelt_types::{ErrorReport, HostName};
-use snowmelt_wire::{Failed, FileGrant, Grants, TaskAsk};
+use snowmelt_wire::{FileGrant, Grants, RequestFailure, TaskAsk};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::loss::explain;
@@ -80,10 +80,10 @@ impl Starts<'_> {
         room: TaskRoom,
         counted: Counted,
         streams: Streams,
-    ) -> Result<Begun, Failed> {
+    ) -> Result<Begun, RequestFailure> {
         let grant = |grant: &FileGrant| {
             let file = self.scope.open_listed(&grant.path)?;
-            Ok::<_, Failed>((grant.clone(), OwnedFd::from(file)))
+            Ok::<_, RequestFailure>((grant.clone(), OwnedFd::from(file)))
         };
         let files = asked.ask.files.iter().map(grant).collect::<Result<Vec<_>, _>>()?;
         let kept = self.kept.as_ref().map(KeptOutputs::all);
@@ -115,7 +115,7 @@ impl Starts<'_> {
         &self,
         asked: &Asked,
         session: &Arc<Session>,
-    ) -> Result<Result<Placed, NotTaken>, Failed> {
+    ) -> Result<Result<Placed, NotTaken>, RequestFailure> {
         if let Some((udf, why)) = refused_udf(session, &asked.ask) {
             self.note_refused(session, &udf, why);
             return Ok(Err(NotTaken::Unfit));
@@ -162,7 +162,7 @@ impl Starts<'_> {
         asked: &Asked,
         placed: Placed,
         counted: Counted,
-    ) -> Result<Option<Begun>, Failed> {
+    ) -> Result<Option<Begun>, RequestFailure> {
         let session = Arc::clone(placed.session());
         let (relayed, socket) = match placed.started().await {
             Ok(started) => started,
@@ -194,10 +194,10 @@ impl Starts<'_> {
     /// Returns the real reason why an attempt failed.
     pub async fn explain(
         &self,
-        failed: Failed,
+        failed: RequestFailure,
         inputs: &[Input],
         reader: Option<&HostName>,
-    ) -> Failed {
+    ) -> RequestFailure {
         explain(&self.places, &self.cluster, failed, inputs, reader).await
     }
 

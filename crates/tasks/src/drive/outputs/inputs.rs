@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use snowmelt_types::{Code, ErrorReport, HostName};
-use snowmelt_wire::{Failed, HostOutputs};
+use snowmelt_wire::{HostOutputs, RequestFailure};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::places::{Input, Place};
@@ -23,14 +23,14 @@ pub(in crate::drive) type ByHost = BTreeMap<HostName, (Arc<Session>, Vec<Input>)
 pub(in crate::drive) fn here(
     kept: Option<&Outputs>,
     inputs: &[Input],
-) -> Result<Vec<(u32, OwnedFd)>, Failed> {
+) -> Result<Vec<(u32, OwnedFd)>, RequestFailure> {
     let here = inputs.iter().filter(|input| matches!(input.place, Place::Here));
     let open = |input: &Input| {
         let opened = kept.and_then(|kept| kept.open(input.attempt));
         let file = opened.ok_or_else(|| gone(vec![input.task]))?;
         let file = file.map_err(|error| {
             let message = format!("the output of task {} cannot be opened: {error}", input.task);
-            Failed::of(ErrorReport::new(Code::STORAGE, message))
+            RequestFailure::of(ErrorReport::new(Code::STORAGE, message))
         })?;
         Ok((input.task, OwnedFd::from(file)))
     };
@@ -41,7 +41,7 @@ pub(in crate::drive) fn here(
 pub(in crate::drive) async fn elsewhere(
     query: &str,
     inputs: &[Input],
-) -> Result<Vec<(HostOutputs, OwnedFd)>, Failed> {
+) -> Result<Vec<(HostOutputs, OwnedFd)>, RequestFailure> {
     let hosts = by_host(inputs);
     let opening = hosts.values().map(|(session, inputs)| async move {
         let attempts = inputs.iter().map(|input| input.attempt).collect();
@@ -54,7 +54,7 @@ pub(in crate::drive) async fn elsewhere(
             Err(ReadError::Missing(places)) => {
                 Err(gone(places.into_iter().filter_map(|at| tasks.get(at).copied()).collect()))
             }
-            Err(ReadError::Unreachable(report)) => Err(Failed::of(report)),
+            Err(ReadError::Unreachable(report)) => Err(RequestFailure::of(report)),
         }
     });
     futures::future::try_join_all(opening).await

@@ -12,7 +12,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use snowmelt_types::HostName;
-use snowmelt_wire::{Failed, TaskAsk};
+use snowmelt_wire::{RequestFailure, TaskAsk};
 
 use crate::drive::permissions::refused;
 use crate::remote::grants::gone;
@@ -133,7 +133,7 @@ impl Places {
     }
 
     /// Returns the outputs that a task reads.
-    pub fn inputs(&self, ask: &TaskAsk) -> Result<Vec<Input>, Failed> {
+    pub fn inputs(&self, ask: &TaskAsk) -> Result<Vec<Input>, RequestFailure> {
         let mut bytes: HashMap<u32, (u64, bool)> = HashMap::new();
         // Objects are read with the query's own keys, on any host.
         for read in ask.reads.iter().filter(|read| read.objects.is_none()) {

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use snowmelt_node::files::regular_file;
 use snowmelt_types::{Code, ErrorReport};
-use snowmelt_wire::{Failed, FileGrant};
+use snowmelt_wire::{FileGrant, RequestFailure};
 
 use super::allowance::Allowance;
 use super::locations::Locations;
@@ -41,14 +41,14 @@ impl Scope {
 
     /// Opens a file with the platform's own rights: a driver or worker is granted descriptors,
     /// never paths, so it reads files that its own user could not, and nothing else.
-    pub fn open_listed(&self, path: &str) -> Result<File, Failed> {
+    pub fn open_listed(&self, path: &str) -> Result<File, RequestFailure> {
         if !self.allowance().is_listed(path) {
             return Err(refused("it asked for a file that the query does not name"));
         }
         let file = regular_file::open(Path::new(path)).map_err(|error| {
             let message = format!("cannot open {path}: {error}");
             let hint = "it was there when the query was planned: run the query again";
-            Failed::of(ErrorReport::new(Code::STORAGE, message).hint(hint))
+            RequestFailure::of(ErrorReport::new(Code::STORAGE, message).hint(hint))
         })?;
         match &self.secrets {
             Some(folder) if regular_file::is_below(&file, folder) => Err(secret(path)),
@@ -57,7 +57,7 @@ impl Scope {
     }
 
     /// Checks that the files of a task may be opened, on any host.
-    pub fn check_granted(&self, files: &[FileGrant]) -> Result<(), Failed> {
+    pub fn check_granted(&self, files: &[FileGrant]) -> Result<(), RequestFailure> {
         let allowance = self.allowance();
         files.iter().try_for_each(|file| allowance.grant(file)).map_err(refused)?;
         let Some(folder) = self.secrets.as_ref().and_then(|secret| secret.canonicalize().ok())
@@ -72,14 +72,14 @@ impl Scope {
     }
 }
 
-fn secret(path: &str) -> Failed {
+fn secret(path: &str) -> RequestFailure {
     let message = format!("{path} is in the folder of secrets, which queries do not read");
-    Failed::of(ErrorReport::new(Code::FUNCTION_SECRET, message))
+    RequestFailure::of(ErrorReport::new(Code::FUNCTION_SECRET, message))
 }
 
 /// Returns the error for a request that a correct driver never makes.
-pub(in crate::drive) fn refused(why: &str) -> Failed {
-    Failed::of(ErrorReport::new(
+pub(in crate::drive) fn refused(why: &str) -> RequestFailure {
+    RequestFailure::of(ErrorReport::new(
         Code::PROTOCOL,
         format!("the driver of the query was refused: {why}"),
     ))
