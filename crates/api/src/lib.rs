@@ -97,10 +97,10 @@ pub use files::{
     check_files, is_file_digest,
 };
 pub use functions::{
-    Answer, BatchRequest, BurstAnswer, BurstCalls, BurstPart, BurstRequest, BurstRoom, BurstState,
-    BurstStatus, CallMode, ColdKind, ColdReason, FailedCall, FunctionOptions, FunctionSpec,
-    FunctionSummary, Held, Invocation, InvocationState, InvokeRequest, LogEntry, NetworkRequest,
-    PackRequest, Packed, RESULT_KEPT_MS, Runtime, Wheel, no_code,
+    Answer, AnswerGuard, BatchRequest, BurstAnswer, BurstCalls, BurstPart, BurstRequest, BurstRoom,
+    BurstState, BurstStatus, CallMode, ColdKind, ColdReason, FailedCall, FunctionOptions,
+    FunctionSpec, FunctionSummary, Invocation, InvocationState, InvokeRequest, LogEntry,
+    NetworkRequest, PackRequest, Packed, RESULT_KEPT_MS, Runtime, Wheel, no_code,
 };
 pub use images::{
     ClientImage, ConversionRequest, ConvertedImage, DamagedBlock, DifferenceRequest, FetchedBlocks,

@@ -56,7 +56,7 @@ pub fn document(version: &str) -> OpenApi {
         .build()
 }
 
-fn platform() -> Vec<Route> {
+fn platform() -> Vec<ApiRoute> {
     vec![
         get("/healthz", "Whether the server lives").answers_bytes("text/plain", "`ok`"),
         get("/readyz", "Whether it can take work, else 503 with why not")
@@ -84,7 +84,7 @@ fn platform() -> Vec<Route> {
     ]
 }
 
-fn queries() -> Vec<Route> {
+fn queries() -> Vec<ApiRoute> {
     vec![
         post("/v1/queries", "Runs a query; closing the connection cancels it")
             .takes::<QueryRequest>()
@@ -97,7 +97,7 @@ fn queries() -> Vec<Route> {
     ]
 }
 
-fn udfs() -> Vec<Route> {
+fn udfs() -> Vec<ApiRoute> {
     vec![
         get("/v1/udfs", "Registered UDFs").answers_list::<UdfSummary>(),
         post("/v1/udfs", "Registers the UDFs that a piece of code defines")
@@ -122,7 +122,7 @@ fn udfs() -> Vec<Route> {
     ]
 }
 
-fn functions() -> Vec<Route> {
+fn functions() -> Vec<ApiRoute> {
     vec![
         get("/v1/functions", "Deployed functions").answers_list::<FunctionSummary>(),
         post("/v1/functions", "Deploys a function, or replaces it")
@@ -139,7 +139,7 @@ fn functions() -> Vec<Route> {
     ]
 }
 
-fn calls() -> Vec<Route> {
+fn calls() -> Vec<ApiRoute> {
     vec![
         post("/v1/functions/{name}/invocations", "Calls a function")
             .takes::<InvokeRequest>()
@@ -152,7 +152,7 @@ fn calls() -> Vec<Route> {
     ]
 }
 
-fn bursts() -> Vec<Route> {
+fn bursts() -> Vec<ApiRoute> {
     vec![
         post("/v1/bursts", "Runs a function once for each event, all at once")
             .takes::<BurstRequest>()
@@ -176,7 +176,7 @@ fn bursts() -> Vec<Route> {
     ]
 }
 
-fn images() -> Vec<Route> {
+fn images() -> Vec<ApiRoute> {
     vec![
         get("/v1/images", "Local images").answers_list::<ImageSummary>(),
         delete("/v1/images/{image}", "Removes the name of an image; for operators")
@@ -212,26 +212,26 @@ fn images() -> Vec<Route> {
 }
 
 /// An operation on a path, with the shapes that it refers to.
-struct Route {
+struct ApiRoute {
     method: HttpMethod,
     path: &'static str,
     operation: Operation,
     schemas: Vec<(String, RefOr<Schema>)>,
 }
 
-fn get(path: &'static str, summary: &str) -> Route {
-    Route::new(HttpMethod::Get, path, summary)
+fn get(path: &'static str, summary: &str) -> ApiRoute {
+    ApiRoute::new(HttpMethod::Get, path, summary)
 }
 
-fn post(path: &'static str, summary: &str) -> Route {
-    Route::new(HttpMethod::Post, path, summary)
+fn post(path: &'static str, summary: &str) -> ApiRoute {
+    ApiRoute::new(HttpMethod::Post, path, summary)
 }
 
-fn delete(path: &'static str, summary: &str) -> Route {
-    Route::new(HttpMethod::Delete, path, summary)
+fn delete(path: &'static str, summary: &str) -> ApiRoute {
+    ApiRoute::new(HttpMethod::Delete, path, summary)
 }
 
-impl Route {
+impl ApiRoute {
     fn new(method: HttpMethod, path: &'static str, summary: &str) -> Self {
         let mut operation = OperationBuilder::new().summary(Some(summary)).parameter(parameter(
             TENANT_HEADER,

@@ -11,22 +11,22 @@ use serde_json::value::RawValue;
 #[derive(Clone, Debug, Default)]
 pub struct Answer {
     json: Box<RawValue>,
-    held: Option<Held>,
+    held: Option<AnswerGuard>,
 }
 
-/// A value that lives as long as the answer is in memory, such as an account of that memory. Held
-/// values are not sent.
+/// A guard that lives as long as the answer is in memory, such as an account of that memory. Guards
+/// are not sent.
 #[derive(Clone)]
-pub struct Held(Arc<dyn Any + Send + Sync>);
+pub struct AnswerGuard(Arc<dyn Any + Send + Sync>);
 
-impl Held {
+impl AnswerGuard {
     /// Holds a value.
     pub fn new(value: impl Any + Send + Sync) -> Self {
         Self(Arc::new(value))
     }
 }
 
-impl Debug for Held {
+impl Debug for AnswerGuard {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         formatter.debug_tuple("Held").field(&Arc::as_ptr(&self.0)).finish()
     }
@@ -35,12 +35,12 @@ impl Debug for Held {
 impl Answer {
     /// Makes an answer from its JSON text, and a value that is held as long as the answer is in
     /// memory.
-    pub fn holding(json: Box<RawValue>, held: Option<Held>) -> Self {
+    pub fn holding(json: Box<RawValue>, held: Option<AnswerGuard>) -> Self {
         Self { json, held }
     }
 
     /// Returns the answer with a value that is held as long as the answer is in memory.
-    pub fn held_by(self, held: Held) -> Self {
+    pub fn held_by(self, held: AnswerGuard) -> Self {
         Self { held: Some(held), ..self }
     }
 
@@ -50,7 +50,7 @@ impl Answer {
     }
 
     /// Takes the held value out of the answer, for callers that keep the text in another form.
-    pub fn take_held(&mut self) -> Option<Held> {
+    pub fn take_held(&mut self) -> Option<AnswerGuard> {
         self.held.take()
     }
 }

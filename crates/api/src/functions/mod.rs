@@ -12,7 +12,7 @@ mod bursts;
 mod function;
 mod invocations;
 
-pub use answer::{Answer, Held};
+pub use answer::{Answer, AnswerGuard};
 pub use bursts::{
     BurstAnswer, BurstCalls, BurstPart, BurstRequest, BurstRoom, BurstState, BurstStatus,
     NetworkRequest,

@@ -11,7 +11,7 @@ use axum::body::{Body, Bytes};
 use axum::http::StatusCode;
 use axum::response::Response;
 use hyper::body::{Frame, SizeHint};
-use snowmelt_api::{FailedCall, Held as Account, Invocation};
+use snowmelt_api::{AnswerGuard as Account, FailedCall, Invocation};
 use snowmelt_rpc::body::json;
 use snowmelt_rpc::problem::{self, Problem, status_of};
 use snowmelt_types::{ErrorReport, ExitClass};

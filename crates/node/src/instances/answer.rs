@@ -4,7 +4,7 @@
 //! process that serves all tenants. Invariant: no more is read from an instance than one answer may
 //! have, and only once there is memory for it in addition to all other answers in progress.
 
-use snowmelt_api::{Answer, Held};
+use snowmelt_api::{Answer, AnswerGuard};
 use snowmelt_types::{ByteSize, Tenant};
 use snowmelt_wire::{Frame, Kind, read_header, read_payload};
 
@@ -63,7 +63,7 @@ async fn other(from: &mut ReadableStream, kind: Kind, length: usize) -> Result<F
 
 /// Parses the answer that a frame holds, which keeps `room` until it is dropped.
 pub(crate) fn parsed(frame: &Frame, room: Option<Room>) -> Result<Answer> {
-    Ok(Answer::holding(frame.parse()?, room.map(Held::new)))
+    Ok(Answer::holding(frame.parse()?, room.map(AnswerGuard::new)))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures::FutureExt;
-use snowmelt_api::Held;
+use snowmelt_api::AnswerGuard;
 use snowmelt_ledger::Use;
 use snowmelt_types::Tenant;
 
@@ -17,8 +17,8 @@ use crate::{Error, InstanceLimits, Result, Unit};
 
 impl Instances {
     /// Waits for memory for an answer of a tenant that comes from another host.
-    pub async fn room_for_answer(&self, tenant: &Tenant, bytes: u64) -> Result<Held> {
-        self.answers.room(tenant, bytes).await.map(Held::new)
+    pub async fn room_for_answer(&self, tenant: &Tenant, bytes: u64) -> Result<AnswerGuard> {
+        self.answers.room(tenant, bytes).await.map(AnswerGuard::new)
     }
 
     /// Leases an instance of user code: an idle or a prewarmed one if there is any, otherwise one

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use snowmelt_api::Held;
+use snowmelt_api::AnswerGuard;
 use snowmelt_types::Tenant;
 
 use crate::{InstanceLease, InstanceLimits, Node, Result, Unit};
@@ -42,7 +42,7 @@ impl Node {
     }
 
     /// Waits for memory for an answer of a tenant that comes from another host.
-    pub async fn room_for_answer(&self, tenant: &Tenant, bytes: u64) -> Result<Held> {
+    pub async fn room_for_answer(&self, tenant: &Tenant, bytes: u64) -> Result<AnswerGuard> {
         self.inner.instances.room_for_answer(tenant, bytes).await
     }
 }
