@@ -5,9 +5,9 @@
 
 use std::path::Path;
 
-use snowmelt_image::block::{BlobWriter, BlockDigest, BlockEntry, BlockSize, Table, decode};
-use snowmelt_image::layer::{Limits, read_layer};
-use snowmelt_image::source::{Config, DockerArchive, Origin, Reference};
+use snowmelt_image::block::{BlobWriter, BlockDigest, BlockEntry, BlockSize, BlockTable, decode};
+use snowmelt_image::layer::{LayerLimits, read_layer};
+use snowmelt_image::source::{Config, ConversionSource, DockerArchive, Reference};
 use snowmelt_image::tree::Tree;
 use snowmelt_image::{Image, erofs};
 
@@ -16,8 +16,8 @@ use kernel::{Kernel, OPCODES, Request};
 mod kernel;
 
 /// Small, so that a decompression bomb ends early and a missing limit shows in the memory use.
-const LIMITS: Limits =
-    Limits { entries: 1000, bytes: 16 << 20, metadata_bytes: 1 << 20, header_bytes: 64 << 10 };
+const LIMITS: LayerLimits =
+    LayerLimits { entries: 1000, bytes: 16 << 20, metadata_bytes: 1 << 20, header_bytes: 64 << 10 };
 
 /// A manifest is refused, or is equal after encoding and decoding.
 pub fn manifest(data: &[u8]) {
@@ -36,7 +36,7 @@ pub fn manifest(data: &[u8]) {
 /// A table with its footer is refused, or is encoded to the same bytes. A block is refused, or has
 /// the number of raw bytes in its table entry.
 pub fn table(data: &[u8]) {
-    if let Ok(table) = Table::decode_unverified(data) {
+    if let Ok(table) = BlockTable::decode_unverified(data) {
         assert!(table.encode() == data);
         assert!(table.blob_size() >= table.offset() + data.len() as u64);
         for index in 0..table.entries().len() {
@@ -108,7 +108,8 @@ pub fn volume(data: &[u8]) {
     }
 }
 
-/// Opcode, index of a listed number or 0 for the following one, buffer size, number, offset or name.
+/// Opcode, index of a listed number or 0 for the following one, buffer size, number, offset or
+/// name.
 const REQUEST_BYTES: usize = 20;
 
 fn send(kernel: &Kernel, bytes: &[u8]) {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use snowmelt_image::block::{BlobWriter, BlockSize, OciDigest, encode};
-use snowmelt_image::layer::{Limits, read_layer};
+use snowmelt_image::layer::{LayerLimits, read_layer};
 use snowmelt_image::manifest::{Descriptor, OCI_CONFIG, OCI_MANIFEST};
 use snowmelt_image::source::Config;
 use snowmelt_image::tree::Tree;
@@ -57,7 +57,7 @@ pub fn write_all() -> Result<()> {
     let mut blobs = Vec::new();
     for archive in [&lower, &upper] {
         let writer = BlobWriter::new(Vec::new(), Path::new("memory"), BlockSize::MIN);
-        let (layer, blob) = read_layer(&archive[..], Limits::default(), writer)?;
+        let (layer, blob) = read_layer(&archive[..], LayerLimits::default(), writer)?;
         tree.apply(&layer.entries)?;
         layers.push(layer.blob);
         blobs.push(blob);
@@ -125,7 +125,7 @@ fn volume(metadata: &[u8]) -> Result<()> {
     let mut members = vec![(Directory, "many/", "", &b""[..]), (XHeader, "x", "", record)];
     members.extend(names.iter().map(|name| (Symlink, name.as_str(), target.as_str(), &b""[..])));
     let writer = BlobWriter::new(std::io::sink(), Path::new("nowhere"), BlockSize::MIN);
-    let (layer, _) = read_layer(&archive(&members)[..], Limits::default(), writer)?;
+    let (layer, _) = read_layer(&archive(&members)[..], LayerLimits::default(), writer)?;
     let mut tree = Tree::default();
     tree.apply(&layer.entries)?;
     let metadata = erofs::write(&tree, &[layer.blob.raw_size])?;

@@ -78,7 +78,7 @@ struct Manifest {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Kind {
+struct ManifestKind {
     artifact_type: Option<String>,
 }
 
@@ -106,7 +106,7 @@ impl Image {
         }
         let unfit = |error: serde_json::Error| refuse(&error.to_string());
         // Checked first: manifests of other types lack other fields too.
-        let kind: Kind = serde_json::from_slice(bytes).map_err(unfit)?;
+        let kind: ManifestKind = serde_json::from_slice(bytes).map_err(unfit)?;
         if kind.artifact_type.as_deref() != Some(ARTIFACT) {
             return Err(refuse("it is not a block image: convert it (snowmelt image convert)"));
         }

@@ -25,12 +25,12 @@ pub struct RunConfig {
 
 #[derive(Deserialize)]
 struct Document {
-    config: Option<Section>,
+    config: Option<RunSection>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
-struct Section {
+struct RunSection {
     env: Option<Vec<String>>,
     entrypoint: Option<Vec<String>>,
     cmd: Option<Vec<String>>,

@@ -14,7 +14,7 @@ use snowmelt_api::{
     PushRequest, PushedImage, VerifiedImage, WarmRequest, WarmedImage,
 };
 use snowmelt_image::Error;
-use snowmelt_image::source::Origin;
+use snowmelt_image::source::ConversionSource;
 use snowmelt_rpc::client::{InProcess, Lines, NO_BODY};
 use snowmelt_types::{Code, ErrorReport, Report};
 use tokio::sync::mpsc;
@@ -37,7 +37,7 @@ pub struct LocalImage {
     /// The name of the image as its user wrote it.
     pub name: String,
     /// The image that is read, such as a folder or an archive.
-    pub origin: Arc<dyn Origin + Send + Sync>,
+    pub origin: Arc<dyn ConversionSource + Send + Sync>,
 }
 
 impl ApiClient {

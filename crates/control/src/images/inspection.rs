@@ -6,7 +6,7 @@ use snowmelt_api::{
     ImagePlace, ImageRequest, PartAmount, PathChange, SharedParts, VerifiedImage,
 };
 use snowmelt_image::block::BlobSummary;
-use snowmelt_image::diff::{Amount, Change, Readable, Shares, diff};
+use snowmelt_image::diff::{EntryChange, Readable, Shares, StoredAmount, diff};
 use snowmelt_image::source::Access;
 use snowmelt_image::verify_image;
 use snowmelt_node::{Found, ImageOrigin};
@@ -125,16 +125,16 @@ pub async fn compare(
     })
 }
 
-fn kind(change: Change) -> PathChange {
+fn kind(change: EntryChange) -> PathChange {
     match change {
-        Change::Added => PathChange::Added,
-        Change::Removed => PathChange::Removed,
-        Change::Attributes => PathChange::Attributes,
-        Change::Content => PathChange::Content,
+        EntryChange::Added => PathChange::Added,
+        EntryChange::Removed => PathChange::Removed,
+        EntryChange::Attributes => PathChange::Attributes,
+        EntryChange::Content => PathChange::Content,
     }
 }
 
 fn shared(shares: &Shares) -> SharedParts {
-    let of = |amount: &Amount| PartAmount { count: amount.count, bytes: amount.bytes };
+    let of = |amount: &StoredAmount| PartAmount { count: amount.count, bytes: amount.bytes };
     SharedParts { both: of(&shares.both), first: of(&shares.first), second: of(&shares.second) }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use snowmelt_api::ImageEvent;
 use snowmelt_image::Error;
-use snowmelt_image::source::{Described, Origin};
+use snowmelt_image::source::{ConversionSource, Described};
 use snowmelt_types::{ByteSize, Code, ErrorReport, Report};
 use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
@@ -187,19 +187,19 @@ fn server_ends() -> ErrorReport {
 }
 
 /// An origin whose layers report progress and can be cancelled.
-pub(super) struct JobOrigin {
-    inner: Box<dyn Origin + Send + Sync>,
-    job: Arc<ImageJob>,
+pub(super) struct Watched {
+    inner: Box<dyn ConversionSource + Send + Sync>,
+    job: Arc<Job>,
     bytes: AtomicU64,
 }
 
-impl JobOrigin {
-    pub fn new(inner: Box<dyn Origin + Send + Sync>, job: &Arc<ImageJob>) -> Self {
+impl Watched {
+    pub fn new(inner: Box<dyn ConversionSource + Send + Sync>, job: &Arc<Job>) -> Self {
         Self { inner, job: Arc::clone(job), bytes: AtomicU64::new(0) }
     }
 }
 
-impl Origin for JobOrigin {
+impl ConversionSource for Watched {
     fn describe(&self) -> snowmelt_image::Result<Described> {
         self.inner.describe()
     }

@@ -23,7 +23,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use snowmelt_api::{ImageSummary, PruneRequest, Pruned, RegistryAccess};
-use snowmelt_image::source::{Access, Authorities, Credentials, ImageLocation, Layout, Reference};
+use snowmelt_image::source::{
+    Access, Authorities, Credentials, ImageLocation, OciLayout, Reference,
+};
 use snowmelt_image::{Error, Image, exchange};
 use snowmelt_node::{Found, ImageSettings, ImageStores, PackageAt, find_image};
 use snowmelt_types::{Code, ErrorReport, Report};
@@ -97,7 +99,9 @@ impl Images {
 
     /// Returns whether nothing is left to remove, or cannot be removed.
     fn is_swept(&self) -> bool {
-        let Ok(layout) = Layout::open(&Found::local_folder(&self.state_dir)) else { return true };
+        let Ok(layout) = OciLayout::open(&Found::local_folder(&self.state_dir)) else {
+            return true;
+        };
         snowmelt_image::sweep(&layout).unwrap_or_else(|error| {
             tracing::warn!(%error, "files of interrupted conversions are not removed");
             true
@@ -180,8 +184,8 @@ impl Images {
     }
 
     /// Opens the folder of local images, which is created if it does not exist.
-    fn layout(&self) -> Result<Layout, ErrorReport> {
-        Layout::create(&Found::local_folder(&self.state_dir)).map_err(reported)
+    fn layout(&self) -> Result<OciLayout, ErrorReport> {
+        OciLayout::create(&Found::local_folder(&self.state_dir)).map_err(reported)
     }
 }
 

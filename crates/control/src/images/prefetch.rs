@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use snowmelt_api::{FetchedBlocks, ImageEvent, WarmRequest, WarmedImage};
 use snowmelt_image::profile::StartProfile;
-use snowmelt_image::read::{BlobReader, Blocks, Counts};
+use snowmelt_image::read::{BlobReader, BlockStore, FetchCounts};
 use snowmelt_image::source::Access;
 use snowmelt_image::{Error, Result};
 use snowmelt_node::{Found, ImageOrigin, ImageStores};
@@ -36,7 +36,7 @@ impl Images {
                     Some(job.wait(fetched)?)
                 }
             };
-            let fetched = fetched.map(|counts: Counts| FetchedBlocks {
+            let fetched = fetched.map(|counts: FetchCounts| FetchedBlocks {
                 bytes: counts.fetched_bytes,
                 requests: counts.requests,
                 cached: counts.cached,
@@ -53,10 +53,10 @@ async fn prefetch(
     found: &Found,
     access: &Access,
     stores: &ImageStores,
-    job: &ImageJob,
-) -> Result<Counts> {
+    job: &Job,
+) -> Result<FetchCounts> {
     let cache = Arc::new(stores.shared_cache()?);
-    let blocks = Arc::new(Blocks::new(found.origin.source(access)?, Some(cache)));
+    let blocks = Arc::new(BlockStore::new(found.origin.source(access)?, Some(cache)));
     let reader = |blob| BlobReader::new(Arc::clone(&blocks), blob).map(Arc::new);
     let readers = found.image.blobs().cloned().map(reader).collect::<Result<Vec<_>>>()?;
     let profile = if all { None } else { start_profile(stores, found, access).await? };

@@ -12,7 +12,7 @@ use snowmelt_api::{
     PathChange, PruneRequest, RegistryLogin,
 };
 use snowmelt_image::block::OciDigest;
-use snowmelt_image::source::{Config, Described, FolderOrigin, Origin};
+use snowmelt_image::source::{Config, ConversionSource, Described, FolderOrigin};
 use snowmelt_rpc::Peer;
 use snowmelt_rpc::client::InProcess;
 use snowmelt_rpc::server::{Accepted, Ending, LOCAL, Listener, serve};
@@ -46,7 +46,7 @@ fn request(name: &str, image: ClientImage) -> ConversionRequest {
 async fn convert(
     client: &ApiClient,
     name: &str,
-    origin: impl Origin + Send + Sync + 'static,
+    origin: impl ConversionSource + Send + Sync + 'static,
 ) -> Result<ConvertedImage, ErrorReport> {
     let Described { config, layers, .. } = origin.describe().unwrap();
     let config = config.map(|config| String::from_utf8(config).unwrap());
@@ -76,7 +76,7 @@ async fn what_a_killed_server_left_is_removed_when_its_lock_is_free() {
     let state = tempfile::tempdir().unwrap();
     let over = CancellationToken::new();
     let images = Images::new(state.path(), ImageSettings::default(), over);
-    let layout = Layout::create(&Found::local_folder(state.path())).unwrap();
+    let layout = OciLayout::create(&Found::local_folder(state.path())).unwrap();
     let killed = layout.keep_collectors_away().unwrap();
     std::fs::write(state.path().join("images/.snowmelt/tmp/left"), "half").unwrap();
     images.sweep();
@@ -95,7 +95,7 @@ async fn an_image_that_is_sent_is_the_one_that_is_read_directly() {
     let (_state, images) = served();
     let (_one, origin) = folder("one");
     let direct = tempfile::tempdir().unwrap();
-    let layout = Layout::create(direct.path()).unwrap();
+    let layout = OciLayout::create(direct.path()).unwrap();
     let expected =
         snowmelt_image::convert(&origin, &layout, snowmelt_image::Options::default()).unwrap();
     let made = convert(images.client(), "one:v1", origin).await.unwrap();
@@ -144,7 +144,7 @@ impl CountingImage {
     }
 }
 
-impl Origin for CountingImage {
+impl ConversionSource for Counted {
     fn describe(&self) -> snowmelt_image::Result<Described> {
         Ok(Described { config: Some(self.config.clone()), layers: 1, original: None })
     }
@@ -198,7 +198,7 @@ struct Endless {
     fails: bool,
 }
 
-impl Origin for Endless {
+impl ConversionSource for Endless {
     fn describe(&self) -> snowmelt_image::Result<Described> {
         Ok(Described { config: None, layers: 1, original: None })
     }

@@ -7,8 +7,8 @@ use snowmelt_api::{
     PushRequest, PushedImage,
 };
 use snowmelt_image::block::BlockSize;
-use snowmelt_image::layer::Limits;
-use snowmelt_image::source::{ImageLocation, Origin};
+use snowmelt_image::layer::LayerLimits;
+use snowmelt_image::source::{ConversionSource, ImageLocation};
 use snowmelt_image::{Converted, Options, convert, exchange};
 use snowmelt_types::ErrorReport;
 use tokio::sync::mpsc::Receiver;
@@ -44,7 +44,7 @@ impl Images {
         let block_size = block_size.map_err(reported)?.unwrap_or_default();
         check_name(&name, user)?;
         let layout = self.layout()?;
-        let origin: Box<dyn Origin + Send + Sync> = match request.source {
+        let origin: Box<dyn ConversionSource + Send + Sync> = match request.source {
             ImageSource::Client(image) => {
                 Box::new(ImageUpload::new(image, pieces, job).map_err(reported)?)
             }
@@ -106,10 +106,12 @@ impl Images {
 
 /// Returns the limits on layers of a conversion. The server keeps the entries of layers in memory,
 /// so users who are not operators may have fewer.
-fn limits(user: Option<u32>) -> Limits {
+fn limits(user: Option<u32>) -> LayerLimits {
     match user {
-        None => Limits::default(),
-        Some(_) => Limits { entries: 500_000, metadata_bytes: 128 << 20, ..Limits::default() },
+        None => LayerLimits::default(),
+        Some(_) => {
+            LayerLimits { entries: 500_000, metadata_bytes: 128 << 20, ..LayerLimits::default() }
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 use snowmelt_api::{ClientImage, ImageEvent};
 use snowmelt_image::manifest::Descriptor;
-use snowmelt_image::source::{Described, Origin};
+use snowmelt_image::source::{ConversionSource, Described};
 use snowmelt_image::{Error, Result};
 use snowmelt_rpc::body;
 use snowmelt_types::{Code, ErrorReport};
@@ -134,7 +134,7 @@ impl ImageUpload {
     }
 }
 
-impl Origin for ImageUpload {
+impl ConversionSource for Sent {
     fn describe(&self) -> Result<Described> {
         Ok(self.image.clone())
     }

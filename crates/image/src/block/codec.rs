@@ -73,7 +73,7 @@ pub(crate) fn expand(
     raw: usize,
     wanted: Range<usize>,
     to: &mut Vec<u8>,
-    partly: impl Fn(&Frame<'_>) -> Result<Bytes>,
+    partly: impl Fn(&BlockFrame<'_>) -> Result<Bytes>,
 ) -> Result<()> {
     if stored.is_empty() {
         to.resize(to.len() + wanted.len(), 0);
@@ -95,13 +95,13 @@ pub(crate) fn expand(
 }
 
 /// A frame of a block: a part that is decompressed without the others.
-pub(crate) struct Frame<'a> {
+pub(crate) struct BlockFrame<'a> {
     stored: &'a [u8],
     /// The range of the frame in the block's raw bytes.
     pub raw: Range<usize>,
 }
 
-impl Frame<'_> {
+impl BlockFrame<'_> {
     /// Returns all raw bytes of the frame.
     pub fn decompress(&self) -> Result<Bytes> {
         let wrong = |reason: String| Error::damaged("a block", reason);
@@ -121,7 +121,7 @@ impl Frame<'_> {
 }
 
 /// Returns the frames of a verified block of `raw` bytes that overlap `wanted`.
-fn frames<'a>(stored: &'a [u8], raw: usize, wanted: &Range<usize>) -> Result<Vec<Frame<'a>>> {
+fn frames<'a>(stored: &'a [u8], raw: usize, wanted: &Range<usize>) -> Result<Vec<BlockFrame<'a>>> {
     let wrong = |reason: String| Error::damaged("a block", reason);
     let mut rest = stored;
     let mut at = 0;
@@ -135,7 +135,7 @@ fn frames<'a>(stored: &'a [u8], raw: usize, wanted: &Range<usize>) -> Result<Vec
         let end =
             at + holds.ok_or_else(|| wrong(format!("the frame at {at} of {raw} is invalid")))?;
         if end > wanted.start {
-            found.push(Frame { stored, raw: at..end });
+            found.push(BlockFrame { stored, raw: at..end });
         }
         (rest, at) = (behind, end);
     }

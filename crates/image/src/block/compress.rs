@@ -17,14 +17,14 @@ const MAX_THREADS: usize = 8;
 /// A stored block and its entry in the table.
 pub(super) type CompressedBlock = (Vec<u8>, BlockEntry);
 
-struct Job {
+struct CompressionJob {
     raw: Vec<u8>,
     done: mpsc::SyncSender<Result<CompressedBlock>>,
 }
 
 /// The threads, and the blocks that they compress.
 pub(super) struct CompressorPool {
-    jobs: Option<mpsc::SyncSender<Job>>,
+    jobs: Option<mpsc::SyncSender<CompressionJob>>,
     waiting: VecDeque<mpsc::Receiver<Result<CompressedBlock>>>,
     threads: Vec<thread::JoinHandle<()>>,
 }
@@ -41,7 +41,8 @@ impl CompressorPool {
             self.start();
         }
         let (done, receiver) = mpsc::sync_channel(1);
-        let sent = self.jobs.as_ref().is_some_and(|jobs| jobs.send(Job { raw, done }).is_ok());
+        let sent =
+            self.jobs.as_ref().is_some_and(|jobs| jobs.send(CompressionJob { raw, done }).is_ok());
         if !sent {
             return Err(stopped());
         }
@@ -57,7 +58,7 @@ impl CompressorPool {
 
     fn start(&mut self) {
         let count = thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
-        let (sender, receiver) = mpsc::sync_channel::<Job>(count * IN_FLIGHT);
+        let (sender, receiver) = mpsc::sync_channel::<CompressionJob>(count * IN_FLIGHT);
         let receiver = Arc::new(Mutex::new(receiver));
         self.jobs = Some(sender);
         self.threads = (0..count)
@@ -79,10 +80,10 @@ impl Drop for CompressorPool {
     }
 }
 
-fn work(jobs: &Mutex<mpsc::Receiver<Job>>) {
+fn work(jobs: &Mutex<mpsc::Receiver<CompressionJob>>) {
     loop {
         let next = jobs.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).recv();
-        let Ok(Job { raw, done }) = next else { return };
+        let Ok(CompressionJob { raw, done }) = next else { return };
         let compressed = encode(&raw).map(|stored| {
             let digest = BlockDigest::of(&stored);
             let entry = BlockEntry { stored: stored.len() as u32, digest };

@@ -18,11 +18,11 @@ mod merkle;
 mod table;
 mod writer;
 
-pub(crate) use codec::{FRAME, Frame, expand};
+pub(crate) use codec::{BlockFrame, FRAME, expand};
 pub use codec::{decode, encode, verify};
 pub use digest::{BlockDigest, OciDigest};
 pub use merkle::root;
-pub use table::{FOOTER_BYTES, Table};
+pub use table::{BlockTable, FOOTER_BYTES};
 pub use writer::{BlobSummary, BlobWriter};
 
 use serde::{Deserialize, Serialize};

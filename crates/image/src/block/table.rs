@@ -16,7 +16,7 @@ const MAGIC: &[u8; 8] = b"SNOWBLK1";
 
 /// The table of one blob.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Table {
+pub struct BlockTable {
     block_size: BlockSize,
     raw_size: u64,
     entries: Vec<BlockEntry>,
@@ -24,7 +24,7 @@ pub struct Table {
     offsets: Vec<u64>,
 }
 
-impl Table {
+impl BlockTable {
     /// Creates a table from its entries, in order. An entry's stored length is at most its raw
     /// length.
     pub fn new(block_size: BlockSize, raw_size: u64, entries: Vec<BlockEntry>) -> Result<Self> {
@@ -188,7 +188,7 @@ mod tests {
 
     use super::*;
 
-    fn table(lengths: &[u32], last: u64) -> Table {
+    fn table(lengths: &[u32], last: u64) -> BlockTable {
         let size = BlockSize::MIN;
         let raw = (lengths.len() as u64).saturating_sub(1) * size.bytes() as u64
             + if lengths.is_empty() { 0 } else { last };
@@ -196,7 +196,7 @@ mod tests {
             .iter()
             .map(|stored| BlockEntry { stored: *stored, digest: BlockDigest::of(&[1]) })
             .collect();
-        Table::new(size, raw, entries).unwrap()
+        BlockTable::new(size, raw, entries).unwrap()
     }
 
     proptest! {
@@ -205,7 +205,7 @@ mod tests {
             let table = table(&lengths, 60_001);
             let bytes = table.encode();
             prop_assert_eq!(table.blob_size() - table.offset(), bytes.len() as u64);
-            prop_assert_eq!(Table::decode(&bytes, &table.root()).unwrap(), table);
+            prop_assert_eq!(BlockTable::decode(&bytes, &table.root()).unwrap(), table);
         }
 
         #[test]
@@ -213,7 +213,7 @@ mod tests {
             let table = table(&[5, 6, 7], 1000);
             let mut bytes = table.encode();
             bytes[bit / 8] ^= 1 << (bit % 8);
-            prop_assert!(Table::decode(&bytes, &table.root()).is_err());
+            prop_assert!(BlockTable::decode(&bytes, &table.root()).is_err());
         }
 
         #[test]
@@ -221,7 +221,7 @@ mod tests {
             let mut framed = bytes.clone();
             framed.extend_from_slice(MAGIC);
             framed.extend(bytes.iter().copied().chain(std::iter::repeat(0)).take(56));
-            let _ = (Table::decode_unverified(&bytes), Table::decode_unverified(&framed));
+            let _ = (BlockTable::decode_unverified(&bytes), BlockTable::decode_unverified(&framed));
         }
     }
 
@@ -239,6 +239,6 @@ mod tests {
     #[test]
     fn refuses_a_block_that_is_longer_than_its_content() {
         let entry = BlockEntry { stored: 11, digest: BlockDigest::of(&[]) };
-        Table::new(BlockSize::MIN, 10, vec![entry]).unwrap_err();
+        BlockTable::new(BlockSize::MIN, 10, vec![entry]).unwrap_err();
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use sha2::Digest as _;
 
 use super::compress::{CompressedBlock, CompressorPool};
-use super::{BlockDigest, BlockEntry, BlockSize, OciDigest, Table};
+use super::{BlockDigest, BlockEntry, BlockSize, BlockTable, OciDigest};
 use crate::{Error, Result};
 
 /// The facts that a reader needs to read and verify any part of a blob.
@@ -104,7 +104,7 @@ impl<W: Write> BlobWriter<W> {
             self.store(compressed)?;
         }
         let entries = std::mem::take(&mut self.entries);
-        let table = Table::new(self.block_size, self.raw_size, entries)?;
+        let table = BlockTable::new(self.block_size, self.raw_size, entries)?;
         self.emit(&table.encode())?;
         self.out.flush().map_err(Error::io("write", &self.path))?;
         let summary = BlobSummary {
@@ -176,7 +176,8 @@ mod tests {
         summary.check().unwrap();
         assert_eq!((summary.raw_size, summary.size), (300_000, blob.len() as u64));
         assert_eq!(summary.digest, OciDigest::of(&blob));
-        let table = Table::decode(&blob[summary.table_offset as usize..], &summary.root).unwrap();
+        let table =
+            BlockTable::decode(&blob[summary.table_offset as usize..], &summary.root).unwrap();
         let mut back = Vec::new();
         for (index, entry) in table.entries().iter().enumerate() {
             let at = table.stored(index..index + 1);
@@ -197,6 +198,6 @@ mod tests {
         let (summary, blob) = blob(&[], 1);
         summary.check().unwrap();
         assert_eq!(blob.len(), crate::block::FOOTER_BYTES);
-        assert_eq!(Table::decode(&blob, &summary.root).unwrap().entries(), []);
+        assert_eq!(BlockTable::decode(&blob, &summary.root).unwrap().entries(), []);
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use crate::block::OciDigest;
 use crate::convert::Converter;
 use crate::filesystem::erofs::{self, UNIT};
-use crate::filesystem::tree::{EntryPath, Kind};
-use crate::read::{BlobReader, BlockSource, Blocks};
-use crate::source::{Config, Origin};
+use crate::filesystem::tree::{EntryPath, FileKind};
+use crate::read::{BlobReader, BlockSource, BlockStore};
+use crate::source::{Config, ConversionSource};
 use crate::{Error, Image, Result};
 
 /// A sanity limit on the metadata part: 2 GiB describe 16 million files.
@@ -17,7 +17,7 @@ const MAX_METADATA_BYTES: u64 = 2 << 30;
 #[derive(Clone, Copy)]
 pub enum Base<'a> {
     /// Any image that can be converted. Layers that the layout has converted before are not read.
-    Origin(&'a dyn Origin),
+    Origin(&'a dyn ConversionSource),
     /// A block image. Its layers are not read and do not have to be local.
     Blocks(&'a BlockBase),
 }
@@ -25,7 +25,7 @@ pub enum Base<'a> {
 /// The parts of a block image that a build on top of it needs.
 pub struct BlockBase {
     image: Image,
-    blocks: Arc<Blocks>,
+    blocks: Arc<BlockStore>,
     metadata: Vec<u8>,
     config: Vec<u8>,
 }
@@ -42,7 +42,7 @@ impl BlockBase {
         let config = &image.config;
         let found = source.fetch(&config.digest, 0..config.size).await?;
         config.digest.check("the image's configuration", &found)?;
-        let blocks = Arc::new(Blocks::new(source, None));
+        let blocks = Arc::new(BlockStore::new(source, None));
         let reader = BlobReader::new(Arc::clone(&blocks), image.metadata.clone())?;
         let metadata = reader.read(0..bytes).await?;
         Ok(Self { image, blocks, metadata, config: found.to_vec() })
@@ -53,7 +53,8 @@ impl BlockBase {
     pub async fn file(&self, path: &str, most: u64) -> Result<Option<Vec<u8>>> {
         let (tree, _) = erofs::read(&self.metadata)?;
         let found = tree.find(&EntryPath::parse(path.as_bytes())?).map(|id| tree.node(id));
-        let Some((Kind::File(extent), layer)) = found.map(|node| (&node.kind, node.layer)) else {
+        let Some((FileKind::File(extent), layer)) = found.map(|node| (&node.kind, node.layer))
+        else {
             return Ok(None);
         };
         if extent.size > most {

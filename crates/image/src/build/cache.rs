@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use super::{Progress, download, unpack};
+use super::{BuildProgress, download, unpack};
 use crate::block::BlockDigest;
 use crate::lock::{self, Lock, Share};
 use crate::{Error, Result};
@@ -63,7 +63,7 @@ impl DebianCache {
         &self,
         set: &DebianPackages<'_>,
         installed: Option<&[u8]>,
-        progress: Progress<'_>,
+        progress: BuildProgress<'_>,
     ) -> Result<PathBuf> {
         let scratch = tempfile::Builder::new().prefix(UNFINISHED).tempdir_in(&self.folder);
         let scratch = scratch.map_err(Error::io("write in", &self.folder))?;

@@ -12,7 +12,7 @@ use crate::{Error, Result};
 
 /// The settings of a user; an empty field keeps the base's value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settings {
+pub struct BuildSettings {
     /// Environment variables, as `NAME` and `value`; other variables of the base are kept.
     pub environment: Vec<(String, String)>,
     /// The program and its first arguments. Replaces the base's `Cmd` too.
@@ -33,7 +33,7 @@ pub(super) fn encode<'a>(
     base: Option<&[u8]>,
     diff_ids: &[OciDigest],
     names: impl Iterator<Item = &'a str>,
-    settings: &Settings,
+    settings: &BuildSettings,
 ) -> Result<Vec<u8>> {
     let refuse =
         |error: serde_json::Error| Error::refused("the base's configuration", error.to_string());
@@ -57,7 +57,7 @@ pub(super) fn encode<'a>(
     serde_json::to_vec(&config).map_err(refuse)
 }
 
-impl Settings {
+impl BuildSettings {
     fn apply(&self, section: &mut Map<String, Value>) {
         let mut set = |key: &str, value: Option<Value>| {
             if let Some(value) = value {
@@ -107,11 +107,11 @@ mod tests {
                        "Labels": {"a": "1", "b": "2"}},
             "rootfs": {"type": "layers", "diff_ids": []}, "history": [{"created_by": "base"}],
         });
-        let settings = Settings {
+        let settings = BuildSettings {
             environment: vec![("B".to_owned(), "3".to_owned()), ("C".to_owned(), "4".to_owned())],
             entrypoint: Some(vec!["python3".to_owned()]),
             labels: [("b".to_owned(), "3".to_owned())].into(),
-            ..Settings::default()
+            ..BuildSettings::default()
         };
         let diff_ids = [OciDigest::of(b"layer")];
         let bytes =
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn an_image_without_a_base_has_a_valid_configuration() {
-        let bytes = encode(None, &[], [].into_iter(), &Settings::default()).unwrap();
+        let bytes = encode(None, &[], [].into_iter(), &BuildSettings::default()).unwrap();
         Config::parse(&bytes).unwrap();
     }
 }

@@ -1,7 +1,7 @@
 //! Debian packages as a folder: downloaded and verified by apt, unpacked by dpkg-deb.
 //!
-//! Scripts of packages are not run ([`super::scripts`]), and the image's list of installed packages is
-//! not changed. This suits libraries and programs that need no more than their files.
+//! Scripts of packages are not run ([`super::scripts`]), and the image's list of installed packages
+//! is not changed. This suits libraries and programs that need no more than their files.
 
 use std::fs;
 use std::io::{self, Read, Seek, Write};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use snowmelt_kernel::process::end_with_thread;
 
-use super::Progress;
+use super::BuildProgress;
 use super::scripts::{self, LeftOut};
 use crate::block::OciDigest;
 use crate::{Error, Result};
@@ -28,13 +28,13 @@ const MANNER: &str = "2";
 /// Downloads packages and their dependencies to the folder `into`, except for those that the
 /// package list `installed` (`/var/lib/dpkg/status` of the base) contains. Packages may rely on the
 /// essential ones without naming them, so where there is no base these are downloaded as well
-/// (`essential`). Returns all `.deb` files, sorted. apt verifies each against the signed index of its
-/// archive.
+/// (`essential`). Returns all `.deb` files, sorted. apt verifies each against the signed index of
+/// its archive.
 pub fn download(
     packages: &[String],
     (installed, essential): (Option<&Path>, bool),
     into: &Path,
-    progress: Progress<'_>,
+    progress: BuildProgress<'_>,
 ) -> Result<Vec<PathBuf>> {
     if let Some(bad) = packages.iter().find(|name| !is_package(name)) {
         return Err(Error::NoPackage {
@@ -59,7 +59,7 @@ pub fn download(
 /// Unpacks `.deb` files on top of each other into one folder below `cache` and returns it. Its name
 /// is derived from the digests of the files and it is renamed when it is complete, so each set is
 /// unpacked once.
-pub fn unpack(debs: &[PathBuf], cache: &Path, progress: Progress<'_>) -> Result<PathBuf> {
+pub fn unpack(debs: &[PathBuf], cache: &Path, progress: BuildProgress<'_>) -> Result<PathBuf> {
     let mut names = MANNER.to_owned();
     for deb in debs {
         names.push_str(digest(deb)?.hex());
@@ -158,7 +158,7 @@ fn of_apt(error: Error) -> Error {
 }
 
 /// Runs a command to its end, or kills it when `progress` returns an error.
-fn run(command: &mut Command, progress: Progress<'_>) -> Result<()> {
+fn run(command: &mut Command, progress: BuildProgress<'_>) -> Result<()> {
     const PAUSE: Duration = Duration::from_millis(10);
     let program = command.get_program().to_string_lossy().into_owned();
     let failed = |reason: String| Error::NoTool { reason: format!("`{program}`: {reason}") };

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::block::BlockDigest;
-use crate::source::{Shape, names};
+use crate::source::{PackOptions, names};
 
 /// The kernel's clock for file times has a resolution of up to 10 ms: two changes within one step
 /// have the same time.
@@ -20,27 +20,27 @@ const STEP: Duration = Duration::from_millis(20);
 
 /// A fingerprint of the metadata of a folder and all its entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Key {
+pub(super) struct FolderFingerprint {
     /// The digest of the metadata.
     pub digest: BlockDigest,
     /// The latest change time.
     newest: Duration,
 }
 
-impl Key {
-    /// Computes the key of a folder that becomes a layer of that shape.
-    pub fn of(folder: &Path, shape: &Shape) -> io::Result<Self> {
+impl FolderFingerprint {
+    /// Computes the key of a folder that becomes a layer with these options.
+    pub fn of(folder: &Path, options: &PackOptions) -> io::Result<Self> {
         let mut hasher = blake3::Hasher::new();
-        hasher.update(format!("{shape:?}\n").as_bytes());
+        hasher.update(format!("{}\n", text_of(options)).as_bytes());
         let mut newest = Duration::ZERO;
         walk(folder, &mut hasher, &mut newest)?;
         Ok(Self { digest: BlockDigest(*hasher.finalize().as_bytes()), newest })
     }
 
     /// Computes the key of a folder whose content has an identity.
-    pub fn named(identity: &str, shape: &Shape) -> Self {
+    pub fn named(identity: &str, options: &PackOptions) -> Self {
         let mut hasher = blake3::Hasher::new();
-        hasher.update(format!("{shape:?}\nnamed {identity}").as_bytes());
+        hasher.update(format!("{}\nnamed {identity}", text_of(options)).as_bytes());
         Self { digest: BlockDigest(*hasher.finalize().as_bytes()), newest: Duration::ZERO }
     }
 
@@ -58,6 +58,13 @@ impl Key {
         let left = (self.newest + STEP + Duration::from_millis(1)).saturating_sub(now);
         if left > 2 * STEP { Duration::ZERO } else { left }
     }
+}
+
+/// The options as text. It is a part of every stored key: another text would make all of them
+/// stale.
+fn text_of(options: &PackOptions) -> String {
+    let PackOptions { at, stamp, implied_folders } = options;
+    format!("Shape {{ at: {at:?}, stamp: {stamp:?}, implied_folders: {implied_folders} }}")
 }
 
 fn walk(path: &Path, hasher: &mut blake3::Hasher, newest: &mut Duration) -> io::Result<()> {
@@ -90,7 +97,7 @@ mod tests {
     use super::*;
 
     fn key(folder: &Path) -> BlockDigest {
-        Key::of(folder, &Shape::default()).unwrap().digest
+        FolderFingerprint::of(folder, &PackOptions::default()).unwrap().digest
     }
 
     #[test]
@@ -124,7 +131,7 @@ mod tests {
     fn a_folder_that_changed_just_now_is_not_settled() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("a"), "one").unwrap();
-        let key = Key::of(folder.path(), &Shape::default()).unwrap();
+        let key = FolderFingerprint::of(folder.path(), &PackOptions::default()).unwrap();
         let changed = UNIX_EPOCH + key.newest;
         assert!(!key.is_settled(changed) && key.is_settled(changed + 2 * STEP));
         for now in [changed, changed + STEP, changed + 2 * STEP] {

@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use crate::filesystem::erofs;
 use crate::filesystem::tree::{NodeId, Tree};
-use crate::read::{BlobReader, Blocks, LocalSource};
-use crate::source::Layout;
+use crate::read::{BlobReader, BlockStore, LocalSource};
+use crate::source::OciLayout;
 use crate::{Error, Image, Result};
 
 const MAX_SEGMENTS: u16 = 256;
@@ -98,9 +98,13 @@ impl Libraries {
 
     /// Returns the needed libraries that an image of a layout folder does not contain under any
     /// path, each with a package that needs it.
-    pub async fn missing(&self, layout: &Layout, image: &Image) -> Result<Vec<(String, String)>> {
+    pub async fn missing(
+        &self,
+        layout: &OciLayout,
+        image: &Image,
+    ) -> Result<Vec<(String, String)>> {
         let source = Arc::new(LocalSource::new(layout.folder()));
-        let blocks = Arc::new(Blocks::new(source, None));
+        let blocks = Arc::new(BlockStore::new(source, None));
         let reader = BlobReader::new(blocks, image.metadata.clone())?;
         let metadata = reader.read(0..image.metadata.raw_size).await?;
         let (tree, _) = erofs::read(&metadata)?;

@@ -30,29 +30,29 @@ use std::time::SystemTime;
 
 pub use base::{Base, BlockBase};
 pub use cache::{DebianCache, DebianPackages};
-pub use config::Settings;
+pub use config::BuildSettings;
 pub use debian::{download, left_out, unpack};
 pub use libraries::{Libraries, debian_package};
-pub use progress::Progress;
-pub use recipe::{CODE, PACKAGES, Part, Recipe, Unpacked, function};
+pub use progress::BuildProgress;
+pub use recipe::{CODE, LayerFolder, PACKAGES, Recipe, Unpacked, function};
 pub use scripts::LeftOut;
 
 use crate::convert::Converter;
-use crate::source::{FolderOrigin, Layout, Origin};
+use crate::source::{ConversionSource, FolderOrigin, OciLayout};
 use crate::{Converted, Error, Options, Result};
-use key::Key;
+use key::FolderFingerprint;
 
-/// Builds and stores an image. It has no name yet ([`Layout::tag`]).
-pub fn build(recipe: &Recipe<'_>, layout: &Layout, options: Options) -> Result<Converted> {
+/// Builds and stores an image. It has no name yet ([`OciLayout::tag`]).
+pub fn build(recipe: &Recipe<'_>, layout: &OciLayout, options: Options) -> Result<Converted> {
     build_with_progress(recipe, layout, options, &progress::ignore)
 }
 
 /// Builds and stores an image; reports progress to a callback that can cancel the build.
 pub fn build_with_progress(
     recipe: &Recipe<'_>,
-    layout: &Layout,
+    layout: &OciLayout,
     options: Options,
-    progress: Progress<'_>,
+    progress: BuildProgress<'_>,
 ) -> Result<Converted> {
     let mut converter = Converter::new(layout, options)?;
     let base = recipe.base.map(|base| base.apply(&mut converter)).transpose()?.flatten();
@@ -64,10 +64,15 @@ pub fn build_with_progress(
     converter.finish(&config, None)
 }
 
-fn add(converter: &mut Converter<'_>, part: &Part, progress: Progress<'_>) -> Result<()> {
+fn add(
+    converter: &mut Converter<'_>,
+    part: &LayerFolder,
+    progress: BuildProgress<'_>,
+) -> Result<()> {
     let key = || match &part.identity {
-        Some(identity) => Ok(Key::named(identity, &part.shape)),
-        None => Key::of(&part.folder, &part.shape).map_err(Error::io("read", &part.folder)),
+        Some(identity) => Ok(FolderFingerprint::named(identity, &part.shape)),
+        None => FolderFingerprint::of(&part.folder, &part.shape)
+            .map_err(Error::io("read", &part.folder)),
     };
     let origin = FolderOrigin::shaped(&part.folder, part.shape.clone())?;
     let mut before = key()?;

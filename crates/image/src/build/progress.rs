@@ -4,7 +4,7 @@ use std::io::{self, Read};
 
 /// Receives the name of the part that is being read and the bytes read so far. An error cancels the
 /// build, which leaves nothing incomplete behind.
-pub type Progress<'a> = &'a (dyn Fn(&str, u64) -> io::Result<()> + Sync);
+pub type BuildProgress<'a> = &'a (dyn Fn(&str, u64) -> io::Result<()> + Sync);
 
 /// Ignores progress.
 pub(super) fn ignore(_: &str, _: u64) -> io::Result<()> {
@@ -14,7 +14,7 @@ pub(super) fn ignore(_: &str, _: u64) -> io::Result<()> {
 pub(super) fn reported<'a>(
     inner: impl Read + 'a,
     name: &'a str,
-    progress: Progress<'a>,
+    progress: BuildProgress<'a>,
 ) -> impl Read + 'a {
     Reported { inner, name, progress, bytes: 0 }
 }
@@ -22,7 +22,7 @@ pub(super) fn reported<'a>(
 struct Reported<'a, R> {
     inner: R,
     name: &'a str,
-    progress: Progress<'a>,
+    progress: BuildProgress<'a>,
     bytes: u64,
 }
 

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Base, Settings, layer_name};
+use super::{Base, BuildSettings, layer_name};
 use crate::Result;
 use crate::filesystem::tree::EntryPath;
-use crate::source::{Shape, Stamp};
+use crate::source::{PackOptions, Stamp};
 
 /// A base and the layers on top of it.
 #[derive(Default)]
@@ -14,20 +14,20 @@ pub struct Recipe<'a> {
     pub base: Option<Base<'a>>,
     /// The parts of the image, one layer each, the lowest first. The part that changes most often
     /// should be last.
-    pub parts: Vec<Part>,
+    pub parts: Vec<LayerFolder>,
     /// Changes to the base's configuration.
-    pub settings: Settings,
+    pub settings: BuildSettings,
 }
 
 /// A folder that becomes a layer.
 #[derive(Clone, Debug)]
-pub struct Part {
+pub struct LayerFolder {
     /// The name in the image's history.
     pub name: String,
     /// The folder of its files on this machine.
     pub folder: PathBuf,
     /// Position and attributes of the files in the image.
-    pub shape: Shape,
+    pub shape: PackOptions,
     /// The identity of its content, if known: then the files are not read again when only their
     /// inodes have changed, for example by hard links.
     pub identity: Option<String>,
@@ -42,11 +42,12 @@ pub struct Unpacked {
     pub identity: String,
 }
 
-impl Part {
+impl LayerFolder {
     /// Makes a part of unpacked Debian packages, which is added at the root; see [`super::unpack`].
     /// Links to folders of the base are kept, as when a package is installed.
     pub fn packages(folder: &Path) -> Self {
-        let shape = Shape { at: EntryPath::default(), stamp: Stamp::Root, implied_folders: true };
+        let shape =
+            PackOptions { at: EntryPath::default(), stamp: Stamp::Root, implied_folders: true };
         Self { name: layer_name(folder), folder: folder.to_owned(), shape, identity: None }
     }
 
@@ -54,7 +55,7 @@ impl Part {
     /// a path in the image.
     pub fn content(folder: &Path, at: &str) -> Result<Self> {
         let at = EntryPath::parse(at.as_bytes())?;
-        let shape = Shape { at, stamp: Stamp::Fixed, implied_folders: true };
+        let shape = PackOptions { at, stamp: Stamp::Fixed, implied_folders: true };
         Ok(Self { name: layer_name(folder), folder: folder.to_owned(), shape, identity: None })
     }
 
@@ -74,8 +75,8 @@ pub const CODE: &str = "code";
 /// sections 3.5 and 4.5). Each wheel is a layer under [`PACKAGES`] that all functions with this
 /// wheel share; the code, under [`CODE`], is the last layer.
 pub fn function<'a>(code: &Unpacked, wheels: &[Unpacked]) -> Result<Recipe<'a>> {
-    let wheel = |wheel: &Unpacked| Part::unpacked(wheel, PACKAGES);
+    let wheel = |wheel: &Unpacked| LayerFolder::unpacked(wheel, PACKAGES);
     let mut parts = wheels.iter().map(wheel).collect::<Result<Vec<_>>>()?;
-    parts.push(Part::unpacked(code, CODE)?);
+    parts.push(LayerFolder::unpacked(code, CODE)?);
     Ok(Recipe { parts, ..Recipe::default() })
 }

@@ -10,17 +10,17 @@ use std::path::{Path, PathBuf};
 
 use crate::block::{BlockDigest, BlockSize, FRAME, OciDigest};
 use crate::filesystem::layer::Layer;
-use crate::source::Layout;
+use crate::source::OciLayout;
 use crate::{Error, Result};
 
 /// The cache entries of a layout for one block size.
 pub(crate) struct LayerCache<'a> {
-    layout: &'a Layout,
+    layout: &'a OciLayout,
     block_size: BlockSize,
 }
 
 impl<'a> LayerCache<'a> {
-    pub fn new(layout: &'a Layout, block_size: BlockSize) -> Self {
+    pub fn new(layout: &'a OciLayout, block_size: BlockSize) -> Self {
         Self { layout, block_size }
     }
 
@@ -56,7 +56,7 @@ impl<'a> LayerCache<'a> {
     }
 
     /// Returns the path of a layer's cache entry, which may not exist.
-    pub fn path_in(layout: &Layout, diff_id: &OciDigest, log2: u8) -> PathBuf {
+    pub fn path_in(layout: &OciLayout, diff_id: &OciDigest, log2: u8) -> PathBuf {
         // The frame size is part of the name, so that layers which earlier versions compressed with
         // other frames are not reused.
         let frame = FRAME.trailing_zeros();

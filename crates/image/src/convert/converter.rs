@@ -11,12 +11,12 @@ use crate::filesystem::erofs;
 use crate::filesystem::layer::{Layer, read_layer};
 use crate::filesystem::tree::Tree;
 use crate::manifest::{Descriptor, OCI_CONFIG, OCI_MANIFEST};
-use crate::source::{Config, Described, Layout, Origin, sweep};
+use crate::source::{Config, ConversionSource, Described, OciLayout, sweep};
 use crate::{Error, Image, Lock, Result};
 
 /// A conversion in progress.
 pub(crate) struct Converter<'a> {
-    layout: &'a Layout,
+    layout: &'a OciLayout,
     lease: Arc<Lock>,
     cache: LayerCache<'a>,
     options: Options,
@@ -30,7 +30,7 @@ pub(crate) struct Converter<'a> {
 }
 
 impl<'a> Converter<'a> {
-    pub fn new(layout: &'a Layout, options: Options) -> Result<Self> {
+    pub fn new(layout: &'a OciLayout, options: Options) -> Result<Self> {
         sweep(layout)?;
         Ok(Self {
             layout,
@@ -58,7 +58,7 @@ impl<'a> Converter<'a> {
     }
 
     /// Adds all layers of an image.
-    pub fn origin(&mut self, origin: &dyn Origin) -> Result<Described> {
+    pub fn origin(&mut self, origin: &dyn ConversionSource) -> Result<Described> {
         let described = origin.describe()?;
         let config = described.config.as_deref().map(Config::parse).transpose()?;
         let (layers, named) =

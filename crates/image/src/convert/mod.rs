@@ -18,9 +18,9 @@ pub(crate) use converter::Converter;
 use std::sync::Arc;
 
 use crate::block::{BlockSize, OciDigest};
-use crate::filesystem::layer::Limits;
+use crate::filesystem::layer::LayerLimits;
 use crate::manifest::Descriptor;
-use crate::source::{Config, Layout, Origin};
+use crate::source::{Config, ConversionSource, OciLayout};
 use crate::{Image, Lock, Result};
 
 /// Options of a conversion.
@@ -29,7 +29,7 @@ pub struct Options {
     /// The raw bytes of a block.
     pub block_size: BlockSize,
     /// Limits of each layer.
-    pub limits: Limits,
+    pub limits: LayerLimits,
 }
 
 /// The result of a conversion.
@@ -52,9 +52,13 @@ pub struct Converted {
     pub(crate) _lease: Arc<Lock>,
 }
 
-/// Converts and stores an image. It has no name yet ([`Layout::tag`]); garbage collection is
+/// Converts and stores an image. It has no name yet ([`OciLayout::tag`]); garbage collection is
 /// blocked while the result lives.
-pub fn convert(origin: &dyn Origin, layout: &Layout, options: Options) -> Result<Converted> {
+pub fn convert(
+    origin: &dyn ConversionSource,
+    layout: &OciLayout,
+    options: Options,
+) -> Result<Converted> {
     let mut converter = Converter::new(layout, options)?;
     let described = converter.origin(origin)?;
     let config = match described.config {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::failures::Failures;
-use super::protocol::{self, Operation, ROOT};
-use super::server::{Answer, Serve};
+use super::failures::MountFailures;
+use super::protocol::{self, FuseOperation, ROOT};
+use super::server::{FuseAnswer, Serve};
 use crate::read::BlobReader;
 
 /// Returns the name of a file of the mount: its index, from 0.
@@ -17,38 +17,40 @@ pub(super) fn name(index: usize) -> String {
 /// The files of the mount, by their indexes.
 pub(super) struct Blobs {
     pub files: Vec<Arc<BlobReader>>,
-    pub failures: Arc<Failures>,
+    pub failures: Arc<MountFailures>,
 }
 
 impl Serve for Blobs {
-    fn answer_now(&self, operation: &Operation) -> Option<Answer> {
+    fn answer_now(&self, operation: &FuseOperation) -> Option<FuseAnswer> {
         Some(match operation {
             // No FUSE read-ahead, which would fetch blocks that are not needed; EROFS has its own
             // read-ahead.
-            Operation::Init { flags } => Ok(protocol::init(*flags, 0, 0)),
-            Operation::Lookup { folder, name } => self.lookup(*folder, name),
-            Operation::GetAttributes { node } => {
+            FuseOperation::Init { flags } => Ok(protocol::init(*flags, 0, 0)),
+            FuseOperation::Lookup { folder, name } => self.lookup(*folder, name),
+            FuseOperation::GetAttributes { node } => {
                 let size = self.size(*node).ok_or(Errno::NOENT);
                 size.map(|size| protocol::attributes(*node, size))
             }
-            Operation::Open => Ok(protocol::opened()),
+            FuseOperation::Open => Ok(protocol::opened()),
             // Listing is not needed.
-            Operation::Ignored | Operation::Flush | Operation::List { .. } => Ok(Vec::new()),
-            Operation::Read { .. } => return None,
+            FuseOperation::Ignored | FuseOperation::Flush | FuseOperation::List { .. } => {
+                Ok(Vec::new())
+            }
+            FuseOperation::Read { .. } => return None,
             _ => Err(Errno::NOSYS),
         })
     }
 
-    async fn answer_async(&self, operation: Operation) -> Answer {
+    async fn answer_async(&self, operation: FuseOperation) -> FuseAnswer {
         match operation {
-            Operation::Read { node, offset, size } => self.read(node, offset, size).await,
+            FuseOperation::Read { node, offset, size } => self.read(node, offset, size).await,
             _ => Err(Errno::NOSYS),
         }
     }
 }
 
 impl Blobs {
-    async fn read(&self, node: u64, offset: u64, size: u32) -> Answer {
+    async fn read(&self, node: u64, offset: u64, size: u32) -> FuseAnswer {
         let file = self.file(node).ok_or(Errno::NOENT)?;
         let end = offset.saturating_add(u64::from(size));
         file.read(offset..end).await.map_err(|error| {
@@ -58,7 +60,7 @@ impl Blobs {
         })
     }
 
-    fn lookup(&self, folder: u64, wanted: &[u8]) -> Answer {
+    fn lookup(&self, folder: u64, wanted: &[u8]) -> FuseAnswer {
         let index = (0..self.files.len()).find(|index| name(*index).as_bytes() == wanted);
         match index.filter(|_| folder == ROOT) {
             Some(index) => {

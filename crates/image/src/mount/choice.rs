@@ -11,7 +11,7 @@ use crate::{Error, Result};
 /// The configured method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Choice {
+pub enum MountChoice {
     /// Use EROFS if the machine supports it, and otherwise FUSE.
     #[default]
     Auto,
@@ -30,7 +30,7 @@ pub struct Chosen {
     pub erofs_error: Option<Error>,
 }
 
-impl Choice {
+impl MountChoice {
     /// Tries methods by mounting an empty image. An error names the step that the machine does not
     /// support. Must not be called on a thread of an async runtime.
     pub fn choose(self) -> Result<Chosen> {
@@ -46,7 +46,7 @@ impl Choice {
     }
 }
 
-impl FromStr for Choice {
+impl FromStr for MountChoice {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
@@ -59,7 +59,7 @@ impl FromStr for Choice {
     }
 }
 
-impl fmt::Display for Choice {
+impl fmt::Display for MountChoice {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::Auto => "auto",
@@ -76,14 +76,14 @@ mod tests {
     #[test]
     fn the_chosen_method_works() {
         if !rustix::process::geteuid().is_root() {
-            drop(Choice::Auto.choose().unwrap_err());
+            drop(MountChoice::Auto.choose().unwrap_err());
             return;
         }
-        for (choice, form) in [(Choice::Erofs, Form::Erofs), (Choice::Fuse, Form::Fuse)] {
+        for (choice, form) in [(MountChoice::Erofs, Form::Erofs), (MountChoice::Fuse, Form::Fuse)] {
             assert_eq!(choice.to_string().parse(), Ok(choice));
             let chosen = choice.choose().unwrap();
             assert!(chosen.form == form && chosen.erofs_error.is_none(), "{chosen:?}");
         }
-        "loop".parse::<Choice>().unwrap_err();
+        "loop".parse::<MountChoice>().unwrap_err();
     }
 }

@@ -7,11 +7,11 @@ use crate::Error;
 
 /// The last failure of a mount.
 #[derive(Debug, Default)]
-pub(super) struct Failures {
+pub(super) struct MountFailures {
     last: Mutex<Option<(Instant, Error)>>,
 }
 
-impl Failures {
+impl MountFailures {
     /// Stores a failure in the place of the previous one.
     pub fn keep(&self, error: Error) {
         *self.last() = Some((Instant::now(), error));

@@ -18,10 +18,10 @@ use tokio::runtime::Handle;
 
 use super::Form;
 use super::blobs::{Blobs, name};
-use super::failures::Failures;
+use super::failures::MountFailures;
 use super::server::{Serve, Server};
-use super::tree::Tree;
-use crate::read::{BlobReader, Blocks};
+use super::tree::MountTree;
+use crate::read::{BlobReader, BlockStore};
 use crate::{Error, Image, Result};
 
 /// A mounted image. Its blocks are fetched on demand while this value lives. Copies of the mount
@@ -33,7 +33,7 @@ pub struct LazyMount {
     /// The connection to the kernel; it is closed with its last descriptor.
     device: OwnedFd,
     requests: Arc<AtomicU64>,
-    failures: Arc<Failures>,
+    failures: Arc<MountFailures>,
     /// Keeps the FUSE mount: the kernel closes the connection when the mount has no users.
     _files: Option<OwnedFd>,
 }
@@ -42,18 +42,23 @@ impl LazyMount {
     /// Mounts an image, given only its manifest: blocks are fetched when the kernel reads them.
     /// Requires the right to mount. Blocks the thread; reads run on `runtime`, which must have a
     /// thread of its own.
-    pub fn new(image: &Image, blocks: &Arc<Blocks>, runtime: &Handle, form: Form) -> Result<Self> {
-        Self::of(Readers::new(image, blocks)?, runtime, form)
+    pub fn new(
+        image: &Image,
+        blocks: &Arc<BlockStore>,
+        runtime: &Handle,
+        form: Form,
+    ) -> Result<Self> {
+        Self::of(ImageReaders::new(image, blocks)?, runtime, form)
     }
 
     /// Mounts an image through readers that others use too.
-    pub fn of(readers: Readers, runtime: &Handle, form: Form) -> Result<Self> {
-        let Readers { metadata, layers } = readers;
+    pub fn of(readers: ImageReaders, runtime: &Handle, form: Form) -> Result<Self> {
+        let ImageReaders { metadata, layers } = readers;
         let device = connection()?;
         let fuse = mount_fuse(device.as_fd(), form)?;
         let parts = (&metadata, &layers[..]);
         let failures = Arc::default();
-        let requests = serve(form, device.as_fd(), parts, &failures, (runtime, Start::New))?;
+        let requests = serve(form, device.as_fd(), parts, &failures, (runtime, ServerStart::New))?;
         let began = Instant::now();
         let (root, files) = match form {
             Form::Fuse => (fuse, None),
@@ -70,15 +75,15 @@ impl LazyMount {
     /// Continues the mount of a process that has exited, given the descriptors of [`Self::root`]
     /// and [`Self::device`]: readers only wait a little longer.
     pub fn take_over(
-        readers: Readers,
+        readers: ImageReaders,
         runtime: &Handle,
         form: Form,
         (root, device): (OwnedFd, OwnedFd),
     ) -> Result<Self> {
-        let Readers { metadata, layers } = readers;
+        let ImageReaders { metadata, layers } = readers;
         let parts = (&metadata, &layers[..]);
         let failures = Arc::default();
-        let start = Start::TakeOver;
+        let start = ServerStart::TakeOver;
         let requests = serve(form, device.as_fd(), parts, &failures, (runtime, start))?;
         Ok(Self { root, metadata, layers, device, requests, failures, _files: None })
     }
@@ -149,14 +154,14 @@ pub fn mount_files(metadata: &Path, devices: &[PathBuf]) -> Result<OwnedFd> {
 
 /// The readers of the blobs of one image.
 #[derive(Clone)]
-pub struct Readers {
+pub struct ImageReaders {
     metadata: Arc<BlobReader>,
     layers: Vec<Arc<BlobReader>>,
 }
 
-impl Readers {
+impl ImageReaders {
     /// Makes the readers, and fetches nothing yet.
-    pub fn new(image: &Image, blocks: &Arc<Blocks>) -> Result<Self> {
+    pub fn new(image: &Image, blocks: &Arc<BlockStore>) -> Result<Self> {
         let reader = |blob| BlobReader::new(Arc::clone(blocks), blob).map(Arc::new);
         let layers = image.layers.iter().cloned().map(reader).collect::<Result<Vec<_>>>()?;
         Ok(Self { metadata: reader(image.metadata.clone())?, layers })
@@ -195,7 +200,7 @@ fn mount_fuse(device: BorrowedFd<'_>, form: Form) -> Result<OwnedFd> {
 
 /// Whether a server is the first of its mount.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Start {
+enum ServerStart {
     New,
     TakeOver,
 }
@@ -204,8 +209,8 @@ fn serve(
     form: Form,
     device: BorrowedFd<'_>,
     (metadata, layers): (&Arc<BlobReader>, &[Arc<BlobReader>]),
-    failures: &Arc<Failures>,
-    (runtime, start): (&Handle, Start),
+    failures: &Arc<MountFailures>,
+    (runtime, start): (&Handle, ServerStart),
 ) -> Result<Arc<AtomicU64>> {
     let failures = Arc::clone(failures);
     match form {
@@ -214,7 +219,7 @@ fn serve(
             start_server(device, Blobs { files, failures }, runtime, start)
         }
         Form::Fuse => {
-            let tree = Tree::new(Arc::clone(metadata), layers.to_vec(), failures);
+            let tree = MountTree::new(Arc::clone(metadata), layers.to_vec(), failures);
             start_server(device, tree, runtime, start)
         }
     }
@@ -224,11 +229,11 @@ fn start_server(
     device: BorrowedFd<'_>,
     contents: impl Serve,
     runtime: &Handle,
-    start: Start,
+    start: ServerStart,
 ) -> Result<Arc<AtomicU64>> {
     let requests = Arc::default();
     let server = Server::new(to_file(device)?, contents, &requests);
-    if start == Start::TakeOver {
+    if start == ServerStart::TakeOver {
         server.take_over()?;
     }
     server.start(runtime.clone())?;

@@ -9,7 +9,7 @@
 //! | the flat folder of blobs that EROFS reads | `blobs` |
 //! | the files of the image, without EROFS | `tree`, `entries` |
 //! | reasons of failed reads | `failures` |
-//! | the same files without a mount, for tests | `unmounted` |
+//! | the same files without a mount, for tests | `unmounted_image` |
 //! | mounts and their servers, with takeover between processes | `lazy` |
 //! | the two methods, and the choice by probing the machine | `form`, `choice`, `probe` |
 //!
@@ -28,10 +28,10 @@ mod probe;
 mod protocol;
 mod server;
 mod tree;
-mod unmounted;
+mod unmounted_image;
 
-pub use choice::{Choice, Chosen};
+pub use choice::{Chosen, MountChoice};
 pub use form::{Form, supports_takeover};
-pub use lazy::{LazyMount, Readers, mount_files};
+pub use lazy::{ImageReaders, LazyMount, mount_files};
 pub use probe::probe;
-pub use unmounted::Unmounted;
+pub use unmounted_image::Unmounted;

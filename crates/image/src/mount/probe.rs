@@ -13,7 +13,7 @@ use crate::block::{BlobWriter, BlockSize, OciDigest};
 use crate::filesystem::erofs;
 use crate::filesystem::tree::Tree;
 use crate::manifest::{Descriptor, OCI_CONFIG};
-use crate::read::{BlockSource, Blocks};
+use crate::read::{BlockSource, BlockStore};
 use crate::{Error, Image, Result};
 
 /// Mounts an empty image, accesses it and unmounts it. An error names the step that the machine
@@ -27,7 +27,7 @@ pub fn probe(form: Form) -> Result<()> {
     let failed = |step| move |source| Error::Mount { step, source };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build();
     let runtime = runtime.map_err(failed("start a thread"))?;
-    let blocks = Arc::new(Blocks::new(Arc::new(Memory(blob.into())), None));
+    let blocks = Arc::new(BlockStore::new(Arc::new(Memory(blob.into())), None));
     let mount = LazyMount::new(&image, &blocks, runtime.handle(), form)?;
     let accessed = rustix::fs::statat(mount.root(), "", AtFlags::EMPTY_PATH);
     accessed.map(drop).map_err(|errno| failed("access the mount")(errno.into()))

@@ -25,7 +25,7 @@ const NO_FLUSH: u32 = 1 << 5;
 
 /// The operation of a request.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Operation {
+pub(super) enum FuseOperation {
     Init {
         flags: u32,
     },
@@ -76,12 +76,12 @@ pub(super) enum Operation {
 
 /// A FUSE request.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Request {
+pub(super) struct FuseRequest {
     pub unique: u64,
-    pub operation: Operation,
+    pub operation: FuseOperation,
 }
 
-impl Request {
+impl FuseRequest {
     /// Parses a request; `None` if it is too short, which means that the protocol versions differ.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let (head, body) = bytes.split_at_checked(IN_HEADER)?;
@@ -89,29 +89,31 @@ impl Request {
         let unique = u64_at(head, 8)?;
         let node = u64_at(head, 16)?;
         let operation = match opcode {
-            26 => Operation::Init { flags: u32_at(body, 12)? },
-            1 => Operation::Lookup { folder: node, name: text_at(body, 0)? },
-            3 => Operation::GetAttributes { node },
-            5 => Operation::ReadLink { node },
+            26 => FuseOperation::Init { flags: u32_at(body, 12)? },
+            1 => FuseOperation::Lookup { folder: node, name: text_at(body, 0)? },
+            3 => FuseOperation::GetAttributes { node },
+            5 => FuseOperation::ReadLink { node },
             // open, opendir
-            14 | 27 => Operation::Open,
-            15 => Operation::Read { node, offset: u64_at(body, 8)?, size: u32_at(body, 16)? },
-            17 => Operation::Statistics,
-            22 => Operation::GetXattr { node, size: u32_at(body, 0)?, name: text_at(body, 8)? },
-            23 => Operation::ListXattrs { node, size: u32_at(body, 0)?, user: u32_at(head, 24)? },
-            25 => Operation::Flush,
+            14 | 27 => FuseOperation::Open,
+            15 => FuseOperation::Read { node, offset: u64_at(body, 8)?, size: u32_at(body, 16)? },
+            17 => FuseOperation::Statistics,
+            22 => FuseOperation::GetXattr { node, size: u32_at(body, 0)?, name: text_at(body, 8)? },
+            23 => {
+                FuseOperation::ListXattrs { node, size: u32_at(body, 0)?, user: u32_at(head, 24)? }
+            }
+            25 => FuseOperation::Flush,
             // readdir, readdirplus
-            28 | 44 => Operation::List {
+            28 | 44 => FuseOperation::List {
                 node,
                 offset: u64_at(body, 8)?,
                 size: u32_at(body, 16)?,
                 with_attributes: opcode == 44,
             },
             // release, releasedir, destroy
-            18 | 29 | 38 => Operation::Ignored,
+            18 | 29 | 38 => FuseOperation::Ignored,
             // forget, batch_forget, interrupt
-            2 | 42 | 36 => Operation::NoReply,
-            _ => Operation::Unknown,
+            2 | 42 | 36 => FuseOperation::NoReply,
+            _ => FuseOperation::Unknown,
         };
         Some(Self { unique, operation })
     }
@@ -245,8 +247,8 @@ mod tests {
         let mut read = vec![0; IN_HEADER + 40];
         read[4] = 15;
         read[IN_HEADER + 16] = 7;
-        let request = Request::parse(&read).unwrap();
-        assert_eq!(request.operation, Operation::Read { node: 0, offset: 0, size: 7 });
-        assert!((0..IN_HEADER + 20).all(|end| Request::parse(&read[..end]).is_none()));
+        let request = FuseRequest::parse(&read).unwrap();
+        assert_eq!(request.operation, FuseOperation::Read { node: 0, offset: 0, size: 7 });
+        assert!((0..IN_HEADER + 20).all(|end| FuseRequest::parse(&read[..end]).is_none()));
     }
 }

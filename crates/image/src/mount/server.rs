@@ -14,7 +14,7 @@ use std::thread;
 use rustix::io::Errno;
 use tokio::runtime::Handle;
 
-use super::protocol::{self, Operation, Request};
+use super::protocol::{self, FuseOperation, FuseRequest};
 use crate::{Error, Result};
 
 /// The bytes of the buffer for a request. The kernel requires room for its largest request, which
@@ -22,15 +22,15 @@ use crate::{Error, Result};
 const REQUEST_BYTES: usize = 64 << 10;
 
 /// The body of a reply, or an errno.
-pub(super) type Answer = Result<Vec<u8>, Errno>;
+pub(super) type FuseAnswer = Result<Vec<u8>, Errno>;
 
 /// The contents of a mount.
 pub(super) trait Serve: Send + Sync + 'static {
     /// Answers an operation that needs no block; `None` for other operations.
-    fn answer_now(&self, operation: &Operation) -> Option<Answer>;
+    fn answer_now(&self, operation: &FuseOperation) -> Option<FuseAnswer>;
 
     /// Answers an operation for which `answer_now` has no answer.
-    fn answer_async(&self, operation: Operation) -> impl Future<Output = Answer> + Send;
+    fn answer_async(&self, operation: FuseOperation) -> impl Future<Output = FuseAnswer> + Send;
 }
 
 /// The contents of a mount and the connection to the kernel.
@@ -66,7 +66,7 @@ impl<S: Serve> Server<S> {
         loop {
             match (&self.device).read(&mut buffer) {
                 Ok(count) => {
-                    if let Some(request) = Request::parse(&buffer[..count]) {
+                    if let Some(request) = FuseRequest::parse(&buffer[..count]) {
                         self.answer(request, runtime);
                     }
                 }
@@ -82,10 +82,10 @@ impl<S: Serve> Server<S> {
         }
     }
 
-    fn answer(self: &Arc<Self>, request: Request, runtime: &Handle) {
-        let Request { unique, operation } = request;
+    fn answer(self: &Arc<Self>, request: FuseRequest, runtime: &Handle) {
+        let FuseRequest { unique, operation } = request;
         self.requests.fetch_add(1, Ordering::Relaxed);
-        if operation == Operation::NoReply {
+        if operation == FuseOperation::NoReply {
             return;
         }
         if let Some(answer) = self.contents.answer_now(&operation) {
@@ -100,7 +100,7 @@ impl<S: Serve> Server<S> {
 
     /// Sends a reply. Each reply must be a single write. The kernel refuses replies to aborted
     /// requests.
-    fn reply(&self, unique: u64, answer: Answer) {
+    fn reply(&self, unique: u64, answer: FuseAnswer) {
         let (error, body) = match answer {
             Ok(body) => (0, body),
             Err(errno) => (errno.raw_os_error(), Vec::new()),

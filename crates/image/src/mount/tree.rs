@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::io::Errno;
 
 use super::entries::{self, FileInfo, Listing};
-use super::failures::Failures;
-use super::protocol::{self, Operation, ROOT};
-use super::server::{Answer, Serve};
-use crate::filesystem::erofs::{Bytes, File, Shape, UNIT, Volume, names};
+use super::failures::MountFailures;
+use super::protocol::{self, FuseOperation, ROOT};
+use super::server::{FuseAnswer, Serve};
+use crate::filesystem::erofs::{Bytes, InodeType, UNIT, Volume, VolumeFile, names};
 use crate::filesystem::tree::Extent;
 use crate::read::BlobReader;
 use crate::{Error, Result};
@@ -28,11 +28,11 @@ const MAX_EXTENTS: usize = 4096;
 /// The number of bits for the index of a name in its block, which has fewer than 4096 / 13 names.
 const NAME_BITS: u32 = 9;
 
-/// The image and the sources of its parts.
-pub(super) struct Tree<B> {
+/// The tree of a mount: the image and the sources of its parts.
+pub(super) struct MountTree<B> {
     volume: Volume<B>,
     layers: Vec<B>,
-    failures: Arc<Failures>,
+    failures: Arc<MountFailures>,
     /// Extents of files and their layers, cached because a file is usually read several times.
     extents: Mutex<HashMap<u64, (Extent, usize)>>,
 }
@@ -47,21 +47,22 @@ impl Bytes for Arc<BlobReader> {
     }
 }
 
-impl<B: Bytes + 'static> Serve for Tree<B> {
-    fn answer_now(&self, operation: &Operation) -> Option<Answer> {
+impl<B: Bytes + 'static> Serve for MountTree<B> {
+    fn answer_now(&self, operation: &FuseOperation) -> Option<FuseAnswer> {
         Some(match operation {
-            Operation::Init { flags } => Ok(protocol::init(*flags, WANTED, READ_AHEAD)),
-            Operation::Ignored => Ok(Vec::new()),
+            FuseOperation::Init { flags } => Ok(protocol::init(*flags, WANTED, READ_AHEAD)),
+            FuseOperation::Ignored => Ok(Vec::new()),
             // After this reply, the kernel opens and closes files and folders without a request,
             // and keeps their pages and names cached.
-            Operation::Open | Operation::Flush | Operation::Unknown | Operation::NoReply => {
-                Err(Errno::NOSYS)
-            }
+            FuseOperation::Open
+            | FuseOperation::Flush
+            | FuseOperation::Unknown
+            | FuseOperation::NoReply => Err(Errno::NOSYS),
             _ => return None,
         })
     }
 
-    async fn answer_async(&self, operation: Operation) -> Answer {
+    async fn answer_async(&self, operation: FuseOperation) -> FuseAnswer {
         let answered = self.answer(&operation).await;
         answered.unwrap_or_else(|error| {
             tracing::error!(%error, ?operation, "a read from an image fails");
@@ -71,30 +72,30 @@ impl<B: Bytes + 'static> Serve for Tree<B> {
     }
 }
 
-impl<B: Bytes> Tree<B> {
-    pub fn new(metadata: B, layers: Vec<B>, failures: Arc<Failures>) -> Self {
+impl<B: Bytes> MountTree<B> {
+    pub fn new(metadata: B, layers: Vec<B>, failures: Arc<MountFailures>) -> Self {
         let volume = Volume::new(metadata, layers.len());
         Self { volume, layers, failures, extents: Mutex::default() }
     }
 
-    async fn answer(&self, operation: &Operation) -> Result<Answer> {
+    async fn answer(&self, operation: &FuseOperation) -> Result<FuseAnswer> {
         match operation {
-            Operation::Lookup { folder, name } => self.lookup(*folder, name).await,
-            Operation::GetAttributes { node } => {
+            FuseOperation::Lookup { folder, name } => self.lookup(*folder, name).await,
+            FuseOperation::GetAttributes { node } => {
                 let file = self.file(*node).await?;
                 Ok(Ok(entries::attributes(&file_info(*node, &file))))
             }
-            Operation::ReadLink { node } => self.target(*node).await,
-            Operation::Read { node, offset, size } => self.read(*node, *offset, *size).await,
-            Operation::List { node, offset, size, with_attributes } => {
+            FuseOperation::ReadLink { node } => self.target(*node).await,
+            FuseOperation::Read { node, offset, size } => self.read(*node, *offset, *size).await,
+            FuseOperation::List { node, offset, size, with_attributes } => {
                 self.list(*node, *offset, Listing::new(*size, *with_attributes)).await
             }
-            Operation::GetXattr { node, size, name } => {
+            FuseOperation::GetXattr { node, size, name } => {
                 let xattrs = self.volume.xattrs(&self.file(*node).await?).await?;
                 let value = xattrs.get(name).ok_or(Errno::NODATA);
                 Ok(value.and_then(|value| protocol::sized(value, *size)))
             }
-            Operation::ListXattrs { node, size, user } => {
+            FuseOperation::ListXattrs { node, size, user } => {
                 let xattrs = self.volume.xattrs(&self.file(*node).await?).await?;
                 // Only the administrator may read these names.
                 let visible =
@@ -103,12 +104,14 @@ impl<B: Bytes> Tree<B> {
                     visible.flat_map(|name| [name.as_slice(), &[0]].concat()).collect();
                 Ok(protocol::sized(&list, *size))
             }
-            Operation::Statistics => Ok(Ok(entries::statistics(&self.volume.statistics().await?))),
+            FuseOperation::Statistics => {
+                Ok(Ok(entries::statistics(&self.volume.statistics().await?)))
+            }
             _ => Ok(Err(Errno::NOSYS)),
         }
     }
 
-    async fn lookup(&self, folder: u64, name: &[u8]) -> Result<Answer> {
+    async fn lookup(&self, folder: u64, name: &[u8]) -> Result<FuseAnswer> {
         let folder = self.file(folder).await?;
         let Some(nid) = self.volume.lookup(&folder, name).await? else {
             return Ok(Ok(entries::entry(None)));
@@ -117,15 +120,15 @@ impl<B: Bytes> Tree<B> {
         Ok(Ok(entries::entry(Some(&file_info(nid, &file)))))
     }
 
-    async fn target(&self, node: u64) -> Result<Answer> {
+    async fn target(&self, node: u64) -> Result<FuseAnswer> {
         let file = self.file(node).await?;
         match file.shape {
-            Shape::Symlink => Ok(Ok(self.volume.block(&file, 0).await?)),
+            InodeType::Symlink => Ok(Ok(self.volume.block(&file, 0).await?)),
             _ => Ok(Err(Errno::INVAL)),
         }
     }
 
-    async fn read(&self, node: u64, offset: u64, size: u32) -> Result<Answer> {
+    async fn read(&self, node: u64, offset: u64, size: u32) -> Result<FuseAnswer> {
         let Some((extent, layer)) = self.extent(node).await? else { return Ok(Ok(Vec::new())) };
         let end = offset.saturating_add(u64::from(size)).min(extent.size);
         let Some(layer) = self.layers.get(layer).filter(|_| offset < end) else {
@@ -142,7 +145,7 @@ impl<B: Bytes> Tree<B> {
 
     /// Lists a folder from an offset on. An offset is a block and the index of a name in it, so
     /// that any server can continue a listing.
-    async fn list(&self, node: u64, offset: u64, mut listing: Listing) -> Result<Answer> {
+    async fn list(&self, node: u64, offset: u64, mut listing: Listing) -> Result<FuseAnswer> {
         let folder = self.file(node).await?;
         let mut skipped = (offset & ((1 << NAME_BITS) - 1)) as usize;
         for index in offset >> NAME_BITS..self.volume.blocks_of(&folder)? {
@@ -185,12 +188,12 @@ impl<B: Bytes> Tree<B> {
         Ok(found)
     }
 
-    async fn file(&self, node: u64) -> Result<File> {
+    async fn file(&self, node: u64) -> Result<VolumeFile> {
         let nid = if node == ROOT { self.volume.root().await? } else { node };
         self.volume.file(nid).await
     }
 }
 
-fn file_info(node: u64, file: &File) -> FileInfo<'_> {
+fn file_info(node: u64, file: &VolumeFile) -> FileInfo<'_> {
     FileInfo { node, number: file.nid, inode: &file.inode }
 }

@@ -15,12 +15,12 @@ use crate::filesystem::layer::Layer;
 use crate::lock::{self, Share};
 use crate::manifest::{Descriptor, OCI_MANIFEST};
 use crate::removal::{Collected, files, remove};
-use crate::source::{Layout, PINNED};
+use crate::source::{OciLayout, PINNED};
 use crate::{Error, Image, Result};
 
 /// Collects garbage; with `dry`, only counts it. Fails if an image is being converted or fetched,
 /// or if an image cannot be read, because its references are then unknown.
-pub fn collect(layout: &Layout, dry: bool) -> Result<Collected> {
+pub fn collect(layout: &OciLayout, dry: bool) -> Result<Collected> {
     let busy = || Error::refused("collecting", "an image is being converted or fetched now");
     let _alone = layout.collect_alone()?.ok_or_else(busy)?;
     // Tagging and untagging also write a temporary file, whether or not an image is being
@@ -54,7 +54,7 @@ pub fn collect(layout: &Layout, dry: bool) -> Result<Collected> {
 }
 
 /// Returns whether the layer that a folder produced at its last build still has a cache entry.
-fn is_known(layout: &Layout, source: &Path) -> bool {
+fn is_known(layout: &OciLayout, source: &Path) -> bool {
     let text = fs::read_to_string(source).unwrap_or_default();
     let Ok(diff_id) = text.parse::<OciDigest>() else { return false };
     let sizes = BlockSize::MIN.log2()..=BlockSize::MAX.log2();
@@ -62,7 +62,7 @@ fn is_known(layout: &Layout, source: &Path) -> bool {
 }
 
 /// Returns the hexadecimal digests of the blobs that are referenced.
-fn referenced(layout: &Layout) -> Result<HashSet<String>> {
+fn referenced(layout: &OciLayout) -> Result<HashSet<String>> {
     let mut named = HashSet::new();
     for (_, manifest) in layout.list()? {
         reference(layout, &manifest, &mut named)?;
@@ -81,7 +81,7 @@ fn referenced(layout: &Layout) -> Result<HashSet<String>> {
     Ok(named)
 }
 
-fn reference(layout: &Layout, manifest: &Descriptor, named: &mut HashSet<String>) -> Result<()> {
+fn reference(layout: &OciLayout, manifest: &Descriptor, named: &mut HashSet<String>) -> Result<()> {
     let image = Image::decode(&layout.read_blob(manifest)?)?;
     let blobs = image.blobs().map(|blob| &blob.digest);
     let all = blobs.chain([&manifest.digest, &image.config.digest]);
@@ -95,21 +95,21 @@ mod tests {
     use crate::source::FolderOrigin;
     use crate::{Options, convert};
 
-    fn converted(layout: &Layout, text: &str) -> Descriptor {
+    fn converted(layout: &OciLayout, text: &str) -> Descriptor {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("file"), text).unwrap();
         let origin = FolderOrigin::open(folder.path()).unwrap();
         convert(&origin, layout, Options::default()).unwrap().manifest
     }
 
-    fn blobs(layout: &Layout) -> usize {
+    fn blobs(layout: &OciLayout) -> usize {
         files(&layout.folder().join("blobs/sha256")).unwrap().len()
     }
 
     #[test]
     fn keeps_named_and_mounted_images_and_removes_the_rest() {
         let folder = tempfile::tempdir().unwrap();
-        let layout = Layout::create(folder.path()).unwrap();
+        let layout = OciLayout::create(folder.path()).unwrap();
         let one = converted(&layout, "one");
         let two = converted(&layout, "two");
         layout.tag("one", &one).unwrap();
@@ -140,7 +140,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let origin = tempfile::tempdir().unwrap();
         fs::write(origin.path().join("file"), "text").unwrap();
-        let layout = Layout::create(folder.path()).unwrap();
+        let layout = OciLayout::create(folder.path()).unwrap();
         let origin = FolderOrigin::open(origin.path()).unwrap();
         let converted = convert(&origin, &layout, Options::default()).unwrap();
         assert!(matches!(collect(&layout, false), Err(Error::Refused { .. })));
@@ -163,8 +163,8 @@ mod tests {
         let code = tempfile::tempdir().unwrap();
         fs::write(code.path().join("main.py"), "print(1)").unwrap();
         std::thread::sleep(std::time::Duration::from_millis(50));
-        let layout = Layout::create(folder.path()).unwrap();
-        let parts = vec![crate::build::Part::content(code.path(), "app").unwrap()];
+        let layout = OciLayout::create(folder.path()).unwrap();
+        let parts = vec![crate::build::LayerFolder::content(code.path(), "app").unwrap()];
         let recipe = crate::build::Recipe { parts, ..Default::default() };
         let built = crate::build::build(&recipe, &layout, Options::default()).unwrap();
         layout.tag("one", &built.manifest).unwrap();
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn concurrent_converters_and_collectors_keep_named_images_complete() {
         let folder = tempfile::tempdir().unwrap();
-        let layout = Layout::create(folder.path()).unwrap();
+        let layout = OciLayout::create(folder.path()).unwrap();
         let origins = ["one", "two"].map(|name| {
             let folder = tempfile::tempdir().unwrap();
             fs::write(folder.path().join("file"), name.repeat(5000)).unwrap();
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn refuses_to_collect_while_an_image_is_converted() {
         let folder = tempfile::tempdir().unwrap();
-        let layout = Layout::create(folder.path()).unwrap();
+        let layout = OciLayout::create(folder.path()).unwrap();
         let _converter = layout.keep_collectors_away().unwrap();
         assert!(matches!(collect(&layout, false), Err(Error::Refused { .. })));
     }

@@ -11,8 +11,8 @@ use serde::Serialize;
 
 use crate::block::BlockDigest;
 use crate::filesystem::erofs;
-use crate::filesystem::tree::{Extent, Kind, Node, NodeId, Tree};
-use crate::read::{BlobReader, BlockSource, Blocks};
+use crate::filesystem::tree::{Extent, FileKind, FileNode, NodeId, Tree};
+use crate::read::{BlobReader, BlockSource, BlockStore};
 use crate::{Error, Image, Result};
 
 /// Raw bytes of two files that are compared in one step.
@@ -27,7 +27,7 @@ pub struct Readable {
 impl Readable {
     /// Makes readers of the image's blobs, and fetches nothing yet.
     pub fn new(image: &Image, source: Arc<dyn BlockSource>) -> Result<Self> {
-        let blocks = Arc::new(Blocks::new(source, None));
+        let blocks = Arc::new(BlockStore::new(source, None));
         let reader = |blob| BlobReader::new(Arc::clone(&blocks), blob).map(Arc::new);
         let layers = image.layers.iter().cloned().map(reader).collect::<Result<_>>()?;
         Ok(Self { metadata: reader(image.metadata.clone())?, layers })
@@ -40,14 +40,14 @@ impl Readable {
 
 /// A number of things and their stored bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Amount {
+pub struct StoredAmount {
     /// The number of things.
     pub count: u64,
     /// Stored bytes of these things.
     pub bytes: u64,
 }
 
-impl Amount {
+impl StoredAmount {
     fn of(bytes: impl Iterator<Item = u64>) -> Self {
         bytes.fold(Self::default(), |Self { count, bytes }, more| Self {
             count: count + 1,
@@ -60,18 +60,18 @@ impl Amount {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Shares {
     /// Parts that are in both images.
-    pub both: Amount,
+    pub both: StoredAmount,
     /// Parts that are in the first image only.
-    pub first: Amount,
+    pub first: StoredAmount,
     /// Parts that are in the second image only.
-    pub second: Amount,
+    pub second: StoredAmount,
 }
 
 impl Shares {
     fn of<K: std::hash::Hash + Eq>(first: &HashMap<K, u64>, second: &HashMap<K, u64>) -> Self {
         let of = |some: &HashMap<K, u64>, other: &HashMap<K, u64>, shared: bool| {
             let found = some.iter().filter(|(key, _)| other.contains_key(key) == shared);
-            Amount::of(found.map(|(_, bytes)| *bytes))
+            StoredAmount::of(found.map(|(_, bytes)| *bytes))
         };
         Self {
             both: of(first, second, true),
@@ -84,7 +84,7 @@ impl Shares {
 /// The kind of a difference between two images in an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Change {
+pub enum EntryChange {
     /// The entry exists in the second image only.
     Added,
     /// The entry exists in the first image only.
@@ -105,7 +105,7 @@ pub struct Difference {
     /// The number of equal entries, including folders.
     pub same: u64,
     /// Entries that differ, in path order; entries below a folder of one image only are omitted.
-    pub changes: Vec<(String, Change)>,
+    pub changes: Vec<(String, EntryChange)>,
 }
 
 /// Compares two images.
@@ -172,16 +172,16 @@ impl Walk<'_> {
         for (name, id) in ours {
             match theirs.get(name) {
                 Some(other) => both.push((below(name), *id, *other)),
-                None => alone.push((below(name), Change::Removed)),
+                None => alone.push((below(name), EntryChange::Removed)),
             }
         }
         let added = theirs.keys().filter(|name| !ours.contains_key(*name));
-        alone.extend(added.map(|name| (below(name), Change::Added)));
+        alone.extend(added.map(|name| (below(name), EntryChange::Added)));
         alone.iter().for_each(|(path, change)| self.report(path, *change));
         both
     }
 
-    async fn change(&self, a: NodeId, b: NodeId) -> Result<Option<Change>> {
+    async fn change(&self, a: NodeId, b: NodeId) -> Result<Option<EntryChange>> {
         let one = self.trees[0].node(a);
         let other = self.trees[1].node(b);
         let ours = &one.attributes;
@@ -190,25 +190,25 @@ impl Walk<'_> {
         let same = (ours.mode, ours.uid, ours.gid) == (theirs.mode, theirs.uid, theirs.gid)
             && ours.xattrs == theirs.xattrs;
         Ok(match (&one.kind, &other.kind) {
-            _ if !same_kind || !same => Some(Change::Attributes),
-            (Kind::File(_), Kind::File(_)) => {
-                (!self.same_content(one, other).await?).then_some(Change::Content)
+            _ if !same_kind || !same => Some(EntryChange::Attributes),
+            (FileKind::File(_), FileKind::File(_)) => {
+                (!self.same_content(one, other).await?).then_some(EntryChange::Content)
             }
-            (Kind::Symlink(one), Kind::Symlink(other)) => {
-                (one.0 != other.0).then_some(Change::Content)
+            (FileKind::Symlink(one), FileKind::Symlink(other)) => {
+                (one.0 != other.0).then_some(EntryChange::Content)
             }
             _ => None,
         })
     }
 
-    async fn same_content(&self, one: &Node, other: &Node) -> Result<bool> {
-        let (Kind::File(ours), Kind::File(theirs)) = (&one.kind, &other.kind) else {
+    async fn same_content(&self, one: &FileNode, other: &FileNode) -> Result<bool> {
+        let (FileKind::File(ours), FileKind::File(theirs)) = (&one.kind, &other.kind) else {
             return Ok(false);
         };
         if ours.size != theirs.size || ours.size == 0 {
             return Ok(ours.size == theirs.size);
         }
-        let layer = |image: usize, node: &Node| self.images[image].layers.get(node.layer);
+        let layer = |image: usize, node: &FileNode| self.images[image].layers.get(node.layer);
         let (Some(first), Some(second)) = (layer(0, one), layer(1, other)) else {
             return Err(Error::refused("the image", "a file is in no layer"));
         };
@@ -230,7 +230,7 @@ impl Walk<'_> {
         Ok(true)
     }
 
-    fn report(&mut self, path: &[u8], change: Change) {
+    fn report(&mut self, path: &[u8], change: EntryChange) {
         let path = if path.is_empty() { b"/" } else { path };
         self.found.changes.push((String::from_utf8_lossy(path).into_owned(), change));
     }
@@ -244,10 +244,10 @@ mod tests {
 
     use super::*;
     use crate::read::LocalSource;
-    use crate::source::{FolderOrigin, Layout};
+    use crate::source::{FolderOrigin, OciLayout};
     use crate::{Options, convert};
 
-    fn readable(layout: &Layout, folder: &Path) -> Readable {
+    fn readable(layout: &OciLayout, folder: &Path) -> Readable {
         let origin = FolderOrigin::open(folder).unwrap();
         let image = convert(&origin, layout, Options::default()).unwrap().image;
         Readable::new(&image, Arc::new(LocalSource::new(layout.folder()))).unwrap()
@@ -257,7 +257,7 @@ mod tests {
     async fn lists_changed_files_and_counts_equal_ones() {
         let store = tempfile::tempdir().unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let layout = Layout::create(store.path()).unwrap();
+        let layout = OciLayout::create(store.path()).unwrap();
         let root = folder.path();
         fs::create_dir_all(root.join("deep/er")).unwrap();
         for name in ["same", "gone", "deep/changed", "deep/mode", "deep/er/same"] {
@@ -277,17 +277,17 @@ mod tests {
         fs::create_dir(root.join("new")).unwrap();
         fs::write(root.join("new/below"), "").unwrap();
         let found = diff(&first, &readable(&layout, root)).await.unwrap();
-        let mut changes: Vec<(&str, Change)> =
+        let mut changes: Vec<(&str, EntryChange)> =
             found.changes.iter().map(|(path, change)| (path.as_str(), *change)).collect();
         changes.sort_by_key(|(path, _)| *path);
         assert_eq!(
             changes,
             [
-                ("/deep/changed", Change::Content),
-                ("/deep/mode", Change::Attributes),
-                ("/gone", Change::Removed),
-                ("/link", Change::Content),
-                ("/new", Change::Added),
+                ("/deep/changed", EntryChange::Content),
+                ("/deep/mode", EntryChange::Attributes),
+                ("/gone", EntryChange::Removed),
+                ("/link", EntryChange::Content),
+                ("/new", EntryChange::Added),
             ]
         );
         assert_eq!((found.same, found.blobs.both.count, found.blobs.first.count), (5, 0, 2));

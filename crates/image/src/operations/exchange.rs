@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use crate::block::OciDigest;
 use crate::manifest::{Descriptor, OCI_MANIFEST};
 use crate::read::{BlockSource, Retried, RetryPolicy};
-use crate::source::{Access, Layout, Reference, Registry};
+use crate::source::{Access, OciLayout, Reference, Registry};
 use crate::{Error, Image, Lock, Result};
 
 /// Stored bytes per request.
@@ -23,19 +23,19 @@ const REQUEST_BYTES: u64 = 8 << 20;
 const CONCURRENT_BLOBS: usize = 4;
 
 /// Progress callback: the blob's number from 1, the number of blobs, and bytes so far.
-pub type Progress<'a> = &'a (dyn Fn(usize, usize, u64) + Sync);
+pub type ExchangeProgress<'a> = &'a (dyn Fn(usize, usize, u64) + Sync);
 
 /// The result of an upload.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Sent {
+pub struct UploadCounts {
     /// Blobs that the registry did not have.
     pub blobs: Vec<OciDigest>,
     /// Stored bytes of the blobs that the registry did not have.
     pub bytes: u64,
 }
 
-/// An image that was fetched. It has no name yet ([`Layout::tag`]); garbage collection is blocked
-/// while this value lives.
+/// An image that was fetched. It has no name yet ([`OciLayout::tag`]); garbage collection is
+/// blocked while this value lives.
 #[derive(Debug)]
 pub struct Pulled {
     /// The image.
@@ -53,19 +53,19 @@ pub async fn find(registry: &Registry, name: &Reference) -> Result<(Descriptor, 
 }
 
 /// Reads a block image of a layout folder, given the descriptor of its manifest.
-pub fn read(layout: &Layout, manifest: &Descriptor) -> Result<Image> {
+pub fn read(layout: &OciLayout, manifest: &Descriptor) -> Result<Image> {
     Image::decode(&layout.read_blob(manifest)?)
 }
 
 /// Uploads an image with all of its blobs; blobs that exist are skipped. A tag that names an image
 /// of another kind is not overwritten.
 pub async fn push(
-    layout: &Layout,
+    layout: &OciLayout,
     image: &Image,
     name: &Reference,
     access: &Access,
-    progress: Progress<'_>,
-) -> Result<Sent> {
+    progress: ExchangeProgress<'_>,
+) -> Result<UploadCounts> {
     let registry = access.registry(name)?;
     match registry.manifest(name.selector()).await {
         Ok((_, bytes)) if Image::decode(&bytes).is_err() => {
@@ -82,7 +82,7 @@ pub async fn push(
         Ok::<_, Error>((digest.clone(), *size, is_new))
     };
     let mut sending = stream::iter(blobs.iter().map(one)).buffered(CONCURRENT_BLOBS);
-    let mut sent = Sent::default();
+    let mut sent = UploadCounts::default();
     let mut done = 0;
     let mut bytes = 0;
     loop {
@@ -102,9 +102,9 @@ pub async fn push(
 /// Fetches an image with all of its blobs into a layout folder.
 pub async fn pull(
     name: &Reference,
-    layout: &Layout,
+    layout: &OciLayout,
     access: &Access,
-    progress: Progress<'_>,
+    progress: ExchangeProgress<'_>,
 ) -> Result<Pulled> {
     let lease = layout.keep_collectors_away()?;
     let (_, image) = find(&access.registry(name)?, name).await?;
@@ -130,7 +130,7 @@ fn parts(image: &Image) -> Vec<(OciDigest, u64)> {
 
 async fn fetch(
     source: &impl BlockSource,
-    layout: &Layout,
+    layout: &OciLayout,
     digest: &OciDigest,
     size: u64,
     report: impl Fn(u64),

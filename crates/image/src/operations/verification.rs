@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::block::{BlobSummary, OciDigest, Table, verify};
+use crate::block::{BlobSummary, BlockTable, OciDigest, verify};
 use crate::read::BlockSource;
 use crate::{Error, Image, Result};
 
@@ -45,7 +45,7 @@ impl Verified {
     async fn blob(&mut self, blob: &BlobSummary, source: &Arc<dyn BlockSource>) -> Result<()> {
         let bytes = source.fetch(&blob.digest, blob.table_offset..blob.size).await?;
         self.bytes += bytes.len() as u64;
-        let table = match Table::decode(&bytes, &blob.root) {
+        let table = match BlockTable::decode(&bytes, &blob.root) {
             Ok(table) => table,
             Err(error) => {
                 self.damage(blob, None, &error);
@@ -63,7 +63,7 @@ impl Verified {
     async fn run(
         &mut self,
         blob: &BlobSummary,
-        table: &Table,
+        table: &BlockTable,
         first: usize,
         source: &Arc<dyn BlockSource>,
     ) -> Result<usize> {

@@ -1,15 +1,15 @@
-//! The host that a root asks before the registry: the root of another stripe, which has blocks of this
-//! one if it used the image before.
+//! The host that a root asks before the registry: the root of another stripe, which has blocks of
+//! this one if it used the image before.
 //!
-//! Invariant: the host is asked only for what it has, so that two roots never wait for each other. A
-//! host that has nothing is left alone for a while: each question costs a way there and back.
+//! Invariant: the host is asked only for what it has, so that two roots never wait for each other.
+//! A host that has nothing is left alone for a while: each question costs a way there and back.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::host::Peer;
+use super::host::PeerState;
 
 /// The number of questions in a row without an answer after which the host is left alone.
 const MAX_MISSES: u32 = 4;
@@ -22,19 +22,19 @@ pub(super) struct Beside(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    peer: Option<Arc<Peer>>,
+    peer: Option<Arc<PeerState>>,
     misses: u32,
     quiet_until: Option<Instant>,
 }
 
 impl Beside {
     /// Asks this host from now on.
-    pub fn set(&self, peer: Option<Arc<Peer>>) {
+    pub fn set(&self, peer: Option<Arc<PeerState>>) {
         *self.state() = State { peer, ..State::default() };
     }
 
     /// Returns the host, if it is to be asked now.
-    pub fn to_ask(&self) -> Option<Arc<Peer>> {
+    pub fn to_ask(&self) -> Option<Arc<PeerState>> {
         let state = self.state();
         let may_ask = state.quiet_until.is_none_or(|until| Instant::now() >= until);
         state.peer.clone().filter(|peer| may_ask && peer.is_usable())

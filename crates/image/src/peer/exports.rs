@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::host::Link;
+use super::host::PeerLink;
 use super::pace::Bucket;
-use super::protocol::{Refusal, Request, write_at_work, write_piece, write_refusal};
+use super::protocol::{PeerRefusal, RangeRequest, write_at_work, write_piece, write_refusal};
 use super::upstreams::{MAX_IMAGES, lock};
 use crate::Error;
 use crate::block::OciDigest;
@@ -59,7 +59,7 @@ pub struct Exports {
 
 /// The amount of an image that is on this host, in stored (compressed) bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Progress {
+pub struct ExportProgress {
     /// Bytes of the image in the cache.
     pub here: u64,
     /// Bytes of all blobs of the image.
@@ -137,12 +137,12 @@ impl Exports {
     /// Returns how much of an image is on this host. `None` if other hosts may not read the image,
     /// or if none of it has been read since the start of the process: until then it is not known
     /// which blocks are here.
-    pub fn progress(&self, image: &OciDigest) -> Option<Progress> {
+    pub fn progress(&self, image: &OciDigest) -> Option<ExportProgress> {
         let exported = self.images().get(image).cloned()?;
         let of = exported.blobs.values().map(|blob| blob.summary().size).sum();
         let here: Vec<u64> =
             exported.blobs.values().filter_map(|blob| blob.stored_bytes()).collect();
-        (!here.is_empty()).then(|| Progress { here: here.iter().sum(), of })
+        (!here.is_empty()).then(|| ExportProgress { here: here.iter().sum(), of })
     }
 
     /// Returns the bytes of each image that children have read.
@@ -155,7 +155,7 @@ impl Exports {
     }
 
     /// Answers the requests on a connection until it ends.
-    pub async fn serve(&self, mut link: impl Link) {
+    pub async fn serve(&self, mut link: impl PeerLink) {
         // A child that gets no connection reads from the registry.
         let Ok(_connection) = self.connections.try_acquire() else {
             return tracing::warn!("more connections of other hosts than are served");
@@ -165,27 +165,27 @@ impl Exports {
         }
     }
 
-    async fn answer_all(&self, link: &mut impl Link) -> io::Result<()> {
-        while let Some(request) = timeout(IDLE, Request::read(link)).await?? {
+    async fn answer_all(&self, link: &mut impl PeerLink) -> io::Result<()> {
+        while let Some(request) = timeout(IDLE, RangeRequest::read(link)).await?? {
             self.answer(link, &request).await?;
         }
         Ok(())
     }
 
-    async fn answer(&self, link: &mut impl Link, request: &Request) -> io::Result<()> {
+    async fn answer(&self, link: &mut impl PeerLink, request: &RangeRequest) -> io::Result<()> {
         if request.length().is_none() {
-            return refuse(link, Refusal::Range).await;
+            return refuse(link, PeerRefusal::Range).await;
         }
         if request.if_here && !self.has_range(request) {
-            return refuse(link, Refusal::Absent).await;
+            return refuse(link, PeerRefusal::Absent).await;
         }
         let within = request.within.min(deadline::READ_TIMEOUT);
         let Some(exported) = at_work(link, self.placed(&request.image, within)).await? else {
-            return refuse(link, Refusal::Missing).await;
+            return refuse(link, PeerRefusal::Missing).await;
         };
         exported.used.store(self.next_use(), Ordering::Relaxed);
         let Some(reader) = exported.blobs.get(&request.blob) else {
-            return refuse(link, Refusal::Missing).await;
+            return refuse(link, PeerRefusal::Missing).await;
         };
         let _answer = at_work(link, self.answers.acquire()).await?.map_err(io::Error::other)?;
         // The child waits so long for each piece.
@@ -216,7 +216,7 @@ impl Exports {
     }
 
     /// Returns whether the whole range of a request is here.
-    fn has_range(&self, request: &Request) -> bool {
+    fn has_range(&self, request: &RangeRequest) -> bool {
         let exported = self.images().get(&request.image).cloned();
         let reader = exported.and_then(|exported| exported.blobs.get(&request.blob).cloned());
         reader.is_some_and(|reader| reader.has_stored(&request.range))
@@ -246,7 +246,7 @@ impl Exports {
 }
 
 /// Waits for the outcome of some work, and tells the child meanwhile that the work goes on.
-async fn at_work<T>(link: &mut impl Link, work: impl Future<Output = T>) -> io::Result<T> {
+async fn at_work<T>(link: &mut impl PeerLink, work: impl Future<Output = T>) -> io::Result<T> {
     tokio::pin!(work);
     loop {
         match timeout(AT_WORK, &mut work).await {
@@ -256,14 +256,14 @@ async fn at_work<T>(link: &mut impl Link, work: impl Future<Output = T>) -> io::
     }
 }
 
-async fn refuse(link: &mut impl Link, refusal: Refusal) -> io::Result<()> {
+async fn refuse(link: &mut impl PeerLink, refusal: PeerRefusal) -> io::Result<()> {
     timeout(READ_TIMEOUT, write_refusal(link, &refusal)).await?
 }
 
-fn refusal(error: &Error) -> Refusal {
+fn refusal(error: &Error) -> PeerRefusal {
     match error {
-        Error::Missing { .. } => Refusal::Missing,
-        Error::Refused { .. } => Refusal::Range,
-        error => Refusal::Unavailable(error.to_string()),
+        Error::Missing { .. } => PeerRefusal::Missing,
+        Error::Refused { .. } => PeerRefusal::Range,
+        error => PeerRefusal::Unavailable(error.to_string()),
     }
 }

@@ -17,7 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 
 use super::pace::Meter;
-use super::protocol::{Part, Reading, Refusal, Request};
+use super::protocol::{AnswerPart, AnswerReader, PeerRefusal, RangeRequest};
 use crate::Result;
 
 /// The most requests to one host at the same time, each on a connection of its own.
@@ -42,16 +42,16 @@ pub struct PeerHost {
 #[async_trait]
 pub trait Connect: Send + Sync {
     /// Opens a connection whose other end is served by [`super::Exports::serve`].
-    async fn connect(&self, host: &PeerHost) -> Result<Box<dyn Link>>;
+    async fn connect(&self, host: &PeerHost) -> Result<Box<dyn PeerLink>>;
 
     /// Notes that a host has sent a wrong block. Called once for each host.
     fn expelled(&self, _host: &PeerHost) {}
 }
 
 /// A connection in both directions.
-pub trait Link: AsyncRead + AsyncWrite + Send + Unpin {}
+pub trait PeerLink: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Link for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> PeerLink for T {}
 
 /// The times for which another host is waited for before the registry is asked.
 #[derive(Clone, Copy, Debug)]
@@ -82,9 +82,9 @@ impl Default for Patience {
 
 /// The reason why a host did not send the rest of what it was asked for.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum PeerFailure {
     /// The host answers, and refuses the request.
-    Refused(Refusal),
+    Refused(PeerRefusal),
     /// The connection ended, or the host breaks the protocol.
     Broken(String),
     /// The host does not answer in time.
@@ -94,9 +94,9 @@ pub(super) enum Failure {
 }
 
 /// A host, and what is known of it. All images that are read from the host have one in common.
-pub(super) struct Peer {
+pub(super) struct PeerState {
     pub host: PeerHost,
-    idle: Mutex<Vec<Box<dyn Link>>>,
+    idle: Mutex<Vec<Box<dyn PeerLink>>>,
     requests: Arc<Semaphore>,
     state: Mutex<State>,
     meter: Mutex<Meter>,
@@ -112,22 +112,22 @@ enum State {
 }
 
 /// An answer that is being received. Dropped before its end, it closes its connection.
-pub(super) struct Answer {
-    peer: Arc<Peer>,
-    link: Box<dyn Link>,
-    reading: Reading,
+pub(super) struct PeerAnswer {
+    peer: Arc<PeerState>,
+    link: Box<dyn PeerLink>,
+    reading: AnswerReader,
     first: Option<Bytes>,
     patience: Patience,
     begun: Instant,
     received: u64,
-    sending: Option<Sending>,
+    sending: Option<PieceTimer>,
     permit: Option<OwnedSemaphorePermit>,
 }
 
 /// A piece that a host sends. Its time ends when this is dropped.
-struct Sending(Arc<Peer>);
+struct PieceTimer(Arc<PeerState>);
 
-impl Peer {
+impl PeerState {
     pub fn new(host: PeerHost) -> Self {
         let idle = Mutex::default();
         let state = Mutex::new(State::Usable);
@@ -166,8 +166,8 @@ impl Peer {
         self.meter().rate(proven)
     }
 
-    /// Leaves it alone because it is slow, each time for longer: sources that are about as fast must
-    /// not be exchanged again and again.
+    /// Leaves it alone because it is slow, each time for longer: sources that are about as fast
+    /// must not be exchanged again and again.
     pub fn rest_slow(&self, time: Duration) {
         let before = self.times_slow.fetch_add(1, Ordering::Relaxed).min(MAX_DOUBLED);
         self.meter().forget();
@@ -185,17 +185,18 @@ impl Peer {
     pub async fn ask(
         self: &Arc<Self>,
         connect: &dyn Connect,
-        request: &Request,
+        request: &RangeRequest,
         patience: Patience,
-    ) -> Result<Answer, Failure> {
-        let length = request.length().ok_or(Failure::Refused(Refusal::Range))?;
+    ) -> Result<PeerAnswer, PeerFailure> {
+        let length = request.length().ok_or(PeerFailure::Refused(PeerRefusal::Range))?;
         let permit = timeout(request.within, Arc::clone(&self.requests).acquire_owned()).await;
         // It is not asked, so this says nothing about it.
-        let permit = permit.map_err(|_| Failure::Refused(Refusal::Absent))?;
-        let permit = permit.map_err(|_| Failure::Broken("it is not asked any more".to_owned()))?;
+        let permit = permit.map_err(|_| PeerFailure::Refused(PeerRefusal::Absent))?;
+        let permit =
+            permit.map_err(|_| PeerFailure::Broken("it is not asked any more".to_owned()))?;
         // What was asked before may have failed meanwhile.
         if !self.is_usable() {
-            return Err(Failure::Late);
+            return Err(PeerFailure::Late);
         }
         let mut permit = Some(permit);
         loop {
@@ -206,13 +207,13 @@ impl Peer {
                 None => self.open(connect, patience).await?,
             };
             let peer = Arc::clone(self);
-            let reading = Reading::new(length);
+            let reading = AnswerReader::new(length);
             let begun = Instant::now();
             let first = None;
             let received = 0;
             let sending = None;
             let permit_of = permit.take();
-            let mut answer = Answer {
+            let mut answer = PeerAnswer {
                 peer,
                 link,
                 reading,
@@ -225,7 +226,7 @@ impl Peer {
             };
             match answer.begin(request).await {
                 // The other end has closed an idle connection.
-                Err(Failure::Broken(_)) if !is_fresh => permit = answer.permit,
+                Err(PeerFailure::Broken(_)) if !is_fresh => permit = answer.permit,
                 begun => return begun.map(|()| answer),
             }
         }
@@ -235,9 +236,11 @@ impl Peer {
         &self,
         connect: &dyn Connect,
         patience: Patience,
-    ) -> Result<Box<dyn Link>, Failure> {
+    ) -> Result<Box<dyn PeerLink>, PeerFailure> {
         let opened = timeout(patience.silence, connect.connect(&self.host)).await;
-        opened.map_err(|_| Failure::Late)?.map_err(|error| Failure::Broken(error.to_string()))
+        opened
+            .map_err(|_| PeerFailure::Late)?
+            .map_err(|error| PeerFailure::Broken(error.to_string()))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -248,21 +251,21 @@ impl Peer {
         self.meter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Box<dyn Link>>> {
+    fn idle(&self) -> MutexGuard<'_, Vec<Box<dyn PeerLink>>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Answer {
+impl PeerAnswer {
     /// Returns the next bytes. After the last ones a later request reuses the connection.
-    pub async fn next(&mut self) -> Result<Bytes, Failure> {
+    pub async fn next(&mut self) -> Result<Bytes, PeerFailure> {
         if let Some(first) = self.first.take() {
             return Ok(first);
         }
         let took = self.begun.elapsed();
         let least = self.patience.rate.saturating_mul(took.as_secs());
         if took > self.patience.work && self.received < least {
-            return Err(Failure::Slow);
+            return Err(PeerFailure::Slow);
         }
         self.receive(self.patience.work).await
     }
@@ -281,22 +284,24 @@ impl Answer {
         }
     }
 
-    async fn begin(&mut self, request: &Request) -> Result<(), Failure> {
+    async fn begin(&mut self, request: &RangeRequest) -> Result<(), PeerFailure> {
         let silence = self.patience.silence.min(request.within);
         let written = timeout(silence, request.write(&mut *self.link)).await;
-        written.map_err(|_| Failure::Late)?.map_err(|error| Failure::Broken(error.to_string()))?;
+        written
+            .map_err(|_| PeerFailure::Late)?
+            .map_err(|error| PeerFailure::Broken(error.to_string()))?;
         self.first = Some(self.receive(self.patience.work.min(request.within + MARGIN)).await?);
         Ok(())
     }
 
     /// Returns the next bytes. The host may be at work for up to `work`.
-    async fn receive(&mut self, work: Duration) -> Result<Bytes, Failure> {
+    async fn receive(&mut self, work: Duration) -> Result<Bytes, PeerFailure> {
         let asked = Instant::now();
         while asked.elapsed() < work {
             let part = timeout(self.patience.silence, self.reading.next(&mut *self.link)).await;
-            match part.map_err(|_| Failure::Late)? {
-                Ok(Part::Begins) => self.sending = Some(Sending::begin(&self.peer)),
-                Ok(Part::Bytes(bytes)) => {
+            match part.map_err(|_| PeerFailure::Late)? {
+                Ok(AnswerPart::Begins) => self.sending = Some(PieceTimer::begin(&self.peer)),
+                Ok(AnswerPart::Bytes(bytes)) => {
                     let count = bytes.len() as u64;
                     self.received += count;
                     self.peer.meter().add(count, Instant::now());
@@ -305,35 +310,35 @@ impl Answer {
                     }
                     return Ok(bytes);
                 }
-                Ok(Part::AtWork) => {}
-                Ok(Part::Refusal(refusal)) => return Err(Failure::Refused(refusal)),
-                Err(error) => return Err(Failure::Broken(error.to_string())),
+                Ok(AnswerPart::AtWork) => {}
+                Ok(AnswerPart::Refusal(refusal)) => return Err(PeerFailure::Refused(refusal)),
+                Err(error) => return Err(PeerFailure::Broken(error.to_string())),
             }
         }
-        Err(Failure::Late)
+        Err(PeerFailure::Late)
     }
 }
 
-impl Sending {
-    fn begin(peer: &Arc<Peer>) -> Self {
+impl PieceTimer {
+    fn begin(peer: &Arc<PeerState>) -> Self {
         peer.meter().begin(Instant::now());
         Self(Arc::clone(peer))
     }
 }
 
-impl Drop for Sending {
+impl Drop for PieceTimer {
     fn drop(&mut self) {
         self.0.meter().end(Instant::now());
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for PeerFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refused(Refusal::Missing) => f.write_str("it does not have the blob"),
-            Self::Refused(Refusal::Range) => f.write_str("the range is refused"),
-            Self::Refused(Refusal::Absent) => f.write_str("it does not have the range yet"),
-            Self::Refused(Refusal::Unavailable(why)) | Self::Broken(why) => f.write_str(why),
+            Self::Refused(PeerRefusal::Missing) => f.write_str("it does not have the blob"),
+            Self::Refused(PeerRefusal::Range) => f.write_str("the range is refused"),
+            Self::Refused(PeerRefusal::Absent) => f.write_str("it does not have the range yet"),
+            Self::Refused(PeerRefusal::Unavailable(why)) | Self::Broken(why) => f.write_str(why),
             Self::Late => f.write_str("it does not answer in time"),
             Self::Slow => f.write_str("it sends too slowly"),
         }

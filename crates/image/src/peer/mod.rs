@@ -9,26 +9,26 @@
 //! | which host each blob is read from, and how many bytes came | `upstreams` |
 //! | the root of another stripe, which may have what a root would read from the registry | `beside` |
 //! | the source of blocks: another host first, the registry where that fails | `source` |
-//! | a source that is one host, for what is in no registry | `direct` |
+//! | a source that is one host, for what is in no registry | `host_source` |
 //! | the serving side: blocks of the images that this host has a place for | `exports` |
 //!
-//! How a connection is opened is the caller's matter ([`Connect`]). Blocks travel compressed, as the
-//! registry sent them.
+//! How a connection is opened is the caller's matter ([`Connect`]). Blocks travel compressed, as
+//! the registry sent them.
 //!
 //! Invariant: another host can delay a block by at most [`Patience`], and cannot forge one: the
 //! reader verifies each, and what a host sent wrong costs it its place for good.
 
 mod beside;
-mod direct;
 mod exports;
 mod host;
+mod host_source;
 mod pace;
 mod protocol;
 mod source;
 mod upstreams;
 
-pub use direct::HostSource;
-pub use exports::{Exports, Progress};
-pub use host::{Connect, Link, Patience, PeerHost};
+pub use exports::{ExportProgress, Exports};
+pub use host::{Connect, Patience, PeerHost, PeerLink};
+pub use host_source::HostSource;
 pub use source::PeerSource;
 pub use upstreams::{Flow, Upstreams};

@@ -2,12 +2,12 @@
 //!
 //! A request is its length (u32) and [`REQUEST_BYTES`]: the digests of an image's manifest and of a
 //! blob as text, the first byte and the end of a range (u64 each), whether the host is to send only
-//! what it has (u8, 0 or 1), and for how many milliseconds it is waited for (u32). The answer is the
-//! range in pieces, each behind its length (u32). Instead of a piece, a length of 0 ends the answer: a kind
-//! (u8), the length of a text (u16) and the text follow. A length of 2^32 - 1 says only that the host
-//! is still at work, and is sent once a second while it waits for a block itself. Requests on a
-//! connection are answered in their order; a host that wants several at a time opens several
-//! connections.
+//! what it has (u8, 0 or 1), and for how many milliseconds it is waited for (u32). The answer is
+//! the range in pieces, each behind its length (u32). Instead of a piece, a length of 0 ends the
+//! answer: a kind (u8), the length of a text (u16) and the text follow. A length of 2^32 - 1 says
+//! only that the host is still at work, and is sent once a second while it waits for a block
+//! itself. Requests on a connection are answered in their order; a host that wants several at a
+//! time opens several connections.
 //!
 //! Invariant: lengths are checked before anything is allocated for them.
 
@@ -35,7 +35,8 @@ const AT_WORK: u32 = u32::MAX;
 /// The most bytes of the text of a failure.
 const MAX_TEXT: usize = 1024;
 
-/// The most bytes of a piece that are read at once, and the size of the buffers that they are read to.
+/// The most bytes of a piece that are read at once, and the size of the buffers that they are read
+/// to.
 const STEP: usize = 128 << 10;
 
 /// A buffer with less space is replaced by a new one.
@@ -43,7 +44,7 @@ const LEAST_SPACE: usize = 16 << 10;
 
 /// A request of one host to another: a range of a blob.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Request {
+pub(super) struct RangeRequest {
     /// The manifest of an image that has the blob.
     pub image: OciDigest,
     pub blob: OciDigest,
@@ -57,7 +58,7 @@ pub(super) struct Request {
 
 /// The reason why a host does not send what it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum PeerRefusal {
     /// The host has no place for the image, or the image has no such blob.
     Missing,
     /// The range is not in the blob, or is too long.
@@ -70,16 +71,16 @@ pub(super) enum Refusal {
 
 /// Bytes of an answer, or its early end.
 #[derive(Debug)]
-pub(super) enum Part {
+pub(super) enum AnswerPart {
     /// The first byte of a piece is next.
     Begins,
     Bytes(Bytes),
     /// The host waits for the bytes itself.
     AtWork,
-    Refusal(Refusal),
+    Refusal(PeerRefusal),
 }
 
-impl Request {
+impl RangeRequest {
     pub async fn write(&self, to: &mut (impl AsyncWrite + Unpin + ?Sized)) -> io::Result<()> {
         let mut bytes = Vec::with_capacity(4 + REQUEST_BYTES);
         bytes.extend_from_slice(&(REQUEST_BYTES as u32).to_le_bytes());
@@ -148,13 +149,13 @@ pub(super) async fn write_at_work(to: &mut (impl AsyncWrite + Unpin)) -> io::Res
 /// Ends an answer early.
 pub(super) async fn write_refusal(
     to: &mut (impl AsyncWrite + Unpin),
-    refusal: &Refusal,
+    refusal: &PeerRefusal,
 ) -> io::Result<()> {
     let (kind, text) = match refusal {
-        Refusal::Missing => (1, ""),
-        Refusal::Range => (2, ""),
-        Refusal::Unavailable(text) => (3, text.as_str()),
-        Refusal::Absent => (4, ""),
+        PeerRefusal::Missing => (1, ""),
+        PeerRefusal::Range => (2, ""),
+        PeerRefusal::Unavailable(text) => (3, text.as_str()),
+        PeerRefusal::Absent => (4, ""),
     };
     let text = &text.as_bytes()[..text.len().min(MAX_TEXT)];
     let mut bytes = vec![0, 0, 0, 0, kind];
@@ -166,7 +167,7 @@ pub(super) async fn write_refusal(
 
 /// The state of an answer that is being read.
 #[derive(Debug)]
-pub(super) struct Reading {
+pub(super) struct AnswerReader {
     /// Bytes of the answer that have not arrived.
     pub left: u64,
     /// Bytes that have not arrived of the piece which is being read.
@@ -176,7 +177,7 @@ pub(super) struct Reading {
     buffer: BytesMut,
 }
 
-impl Reading {
+impl AnswerReader {
     pub fn new(length: u64) -> Self {
         Self { left: length, in_piece: 0, buffer: BytesMut::new() }
     }
@@ -187,17 +188,20 @@ impl Reading {
     }
 
     /// Reads the next bytes, as many as have arrived. Call it only while some are left.
-    pub async fn next(&mut self, from: &mut (impl AsyncRead + Unpin + ?Sized)) -> io::Result<Part> {
+    pub async fn next(
+        &mut self,
+        from: &mut (impl AsyncRead + Unpin + ?Sized),
+    ) -> io::Result<AnswerPart> {
         if self.in_piece == 0 {
             match from.read_u32_le().await? {
-                0 => return read_refusal(from).await.map(Part::Refusal),
-                AT_WORK => return Ok(Part::AtWork),
+                0 => return read_refusal(from).await.map(AnswerPart::Refusal),
+                AT_WORK => return Ok(AnswerPart::AtWork),
                 length if u64::from(length) > self.left => {
                     return Err(invalid("a piece is longer than the answer"));
                 }
                 length => {
                     self.in_piece = u64::from(length);
-                    return Ok(Part::Begins);
+                    return Ok(AnswerPart::Begins);
                 }
             }
         }
@@ -212,11 +216,11 @@ impl Reading {
         }
         self.in_piece -= count as u64;
         self.left -= count as u64;
-        Ok(Part::Bytes(self.buffer.split().freeze()))
+        Ok(AnswerPart::Bytes(self.buffer.split().freeze()))
     }
 }
 
-async fn read_refusal(from: &mut (impl AsyncRead + Unpin + ?Sized)) -> io::Result<Refusal> {
+async fn read_refusal(from: &mut (impl AsyncRead + Unpin + ?Sized)) -> io::Result<PeerRefusal> {
     let kind = from.read_u8().await?;
     let length = usize::from(from.read_u16_le().await?);
     if length > MAX_TEXT {
@@ -226,10 +230,10 @@ async fn read_refusal(from: &mut (impl AsyncRead + Unpin + ?Sized)) -> io::Resul
     from.read_exact(&mut text).await?;
     let text = String::from_utf8_lossy(&text).chars().filter(|c| !c.is_control()).collect();
     match kind {
-        1 => Ok(Refusal::Missing),
-        2 => Ok(Refusal::Range),
-        3 => Ok(Refusal::Unavailable(text)),
-        4 => Ok(Refusal::Absent),
+        1 => Ok(PeerRefusal::Missing),
+        2 => Ok(PeerRefusal::Range),
+        3 => Ok(PeerRefusal::Unavailable(text)),
+        4 => Ok(PeerRefusal::Absent),
         _ => Err(invalid("a failure is of an unknown kind")),
     }
 }
@@ -251,11 +255,11 @@ fn invalid(why: &'static str) -> io::Error {
 mod tests {
     use super::*;
 
-    fn request() -> Request {
+    fn request() -> RangeRequest {
         let image = OciDigest::of(b"image");
         let blob = OciDigest::of(b"blob");
         let within = Duration::from_millis(30_005);
-        Request { image, blob, range: 5..70_000, if_here: true, within }
+        RangeRequest { image, blob, range: 5..70_000, if_here: true, within }
     }
 
     #[tokio::test]
@@ -263,19 +267,19 @@ mod tests {
         let mut bytes = Vec::new();
         request().write(&mut bytes).await.unwrap();
         let mut from = &bytes[..];
-        assert_eq!(Request::read(&mut from).await.unwrap(), Some(request()));
-        assert_eq!(Request::read(&mut from).await.unwrap(), None);
+        assert_eq!(RangeRequest::read(&mut from).await.unwrap(), Some(request()));
+        assert_eq!(RangeRequest::read(&mut from).await.unwrap(), None);
         for cut in 1..bytes.len() {
-            let read = Request::read(&mut &bytes[..cut]).await;
+            let read = RangeRequest::read(&mut &bytes[..cut]).await;
             assert!(matches!(read, Ok(None) | Err(_)), "{cut}");
         }
         bytes[0] += 1;
-        assert!(Request::read(&mut &bytes[..]).await.is_err());
+        assert!(RangeRequest::read(&mut &bytes[..]).await.is_err());
     }
 
     #[test]
     fn only_ranges_of_some_bytes_can_be_asked_for() {
-        let of = |start, end| Request { range: Range { start, end }, ..request() }.length();
+        let of = |start, end| RangeRequest { range: Range { start, end }, ..request() }.length();
         assert_eq!((of(3, 4), of(0, MAX_RANGE)), (Some(1), Some(MAX_RANGE)));
         assert_eq!((of(3, 3), of(4, 3), of(0, MAX_RANGE + 1)), (None, None, None));
         assert_eq!(of(u64::MAX, 0), None);
@@ -291,12 +295,12 @@ mod tests {
                 write_piece(&mut to, piece).await.unwrap();
             }
         });
-        let mut reading = Reading::new(sent.len() as u64);
+        let mut reading = AnswerReader::new(sent.len() as u64);
         let mut received = Vec::new();
         let mut allocated = 0;
         while reading.left > 0 {
             let before = reading.buffer.capacity();
-            if let Part::Bytes(bytes) = reading.next(&mut from).await.unwrap() {
+            if let AnswerPart::Bytes(bytes) = reading.next(&mut from).await.unwrap() {
                 allocated += usize::from(reading.buffer.capacity() + bytes.len() > before);
                 received.extend_from_slice(&bytes);
             }
@@ -311,22 +315,22 @@ mod tests {
         let mut bytes = Vec::new();
         write_at_work(&mut bytes).await.unwrap();
         write_piece(&mut bytes, b"abc").await.unwrap();
-        let refusal = Refusal::Unavailable("x".repeat(5000));
+        let refusal = PeerRefusal::Unavailable("x".repeat(5000));
         write_refusal(&mut bytes, &refusal).await.unwrap();
         let mut from = &bytes[..];
-        let mut reading = Reading::new(5);
-        assert!(matches!(reading.next(&mut from).await.unwrap(), Part::AtWork));
-        assert!(matches!(reading.next(&mut from).await.unwrap(), Part::Begins));
-        let Part::Bytes(piece) = reading.next(&mut from).await.unwrap() else { panic!() };
+        let mut reading = AnswerReader::new(5);
+        assert!(matches!(reading.next(&mut from).await.unwrap(), AnswerPart::AtWork));
+        assert!(matches!(reading.next(&mut from).await.unwrap(), AnswerPart::Begins));
+        let AnswerPart::Bytes(piece) = reading.next(&mut from).await.unwrap() else { panic!() };
         assert_eq!((&piece[..], reading.left), (&b"abc"[..], 2));
         let part = reading.next(&mut from).await.unwrap();
-        let Part::Refusal(Refusal::Unavailable(text)) = part else { panic!("{part:?}") };
+        let AnswerPart::Refusal(PeerRefusal::Unavailable(text)) = part else { panic!("{part:?}") };
         assert_eq!(text.len(), MAX_TEXT);
-        let long = Reading::new(2).next(&mut &bytes[4..]).await.unwrap_err();
+        let long = AnswerReader::new(2).next(&mut &bytes[4..]).await.unwrap_err();
         assert_eq!(long.kind(), io::ErrorKind::InvalidData);
         let mut from = &bytes[4..8];
-        let mut reading = Reading::new(5);
-        assert!(matches!(reading.next(&mut from).await.unwrap(), Part::Begins));
+        let mut reading = AnswerReader::new(5);
+        assert!(matches!(reading.next(&mut from).await.unwrap(), AnswerPart::Begins));
         let cut = reading.next(&mut from).await.unwrap_err();
         assert_eq!(cut.kind(), io::ErrorKind::UnexpectedEof);
     }

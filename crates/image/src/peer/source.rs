@@ -12,28 +12,28 @@ use futures::TryStreamExt;
 use futures::stream::{self, StreamExt};
 use tokio::time::Instant;
 
-use super::host::{Answer, Failure, Peer};
+use super::host::{PeerAnswer, PeerFailure, PeerState};
 use super::pace::Meter;
-use super::protocol::{MAX_RANGE, Request};
-use super::upstreams::{Route, Sender, Upstreams, lock};
+use super::protocol::{MAX_RANGE, RangeRequest};
+use super::upstreams::{BlobRoute, RangeSender, Upstreams, lock};
 use crate::Result;
 use crate::block::OciDigest;
 use crate::read::{BlockSource, Pieces, deadline};
 
 /// Reads from the parents of [`Upstreams`], and from `origin` what no parent sends.
 pub struct PeerSource {
-    shared: Arc<Shared>,
+    shared: Arc<SourceOrigins>,
 }
 
-struct Shared {
+struct SourceOrigins {
     origin: Arc<dyn BlockSource>,
     upstreams: Arc<Upstreams>,
 }
 
 /// A range of which a host has sent the beginning.
-struct Begun {
-    shared: Arc<Shared>,
-    route: Arc<Route>,
+struct BegunRange {
+    shared: Arc<SourceOrigins>,
+    route: Arc<BlobRoute>,
     blob: OciDigest,
     /// The range of the blob that has not arrived.
     left: Range<u64>,
@@ -41,7 +41,7 @@ struct Begun {
 }
 
 enum From {
-    Peer(Box<Answer>, Arc<Peer>),
+    Peer(Box<PeerAnswer>, Arc<PeerState>),
     Origin(Pieces, Busy),
     /// All bytes of the range have arrived.
     Over,
@@ -67,7 +67,7 @@ impl Drop for Busy {
 impl PeerSource {
     /// Makes the source; `origin` is the registry of the blobs, with retries.
     pub fn new(origin: Arc<dyn BlockSource>, upstreams: Arc<Upstreams>) -> Self {
-        Self { shared: Arc::new(Shared { origin, upstreams }) }
+        Self { shared: Arc::new(SourceOrigins { origin, upstreams }) }
     }
 }
 
@@ -88,8 +88,8 @@ impl BlockSource for PeerSource {
         };
         let shared = Arc::clone(shared);
         let blob = blob.clone();
-        let begun = Begun { shared, route, blob, left: range, from };
-        Ok(stream::try_unfold(begun, Begun::next).boxed())
+        let begun = BegunRange { shared, route, blob, left: range, from };
+        Ok(stream::try_unfold(begun, BegunRange::next).boxed())
     }
 
     fn stripe(&self, blob: &OciDigest, byte: u64) -> usize {
@@ -117,12 +117,12 @@ pub(super) fn within(most: Duration) -> Duration {
     deadline::left().map_or(most, |left| most.min((left * 2 / 3).max(deadline::LEAST)))
 }
 
-impl Shared {
+impl SourceOrigins {
     /// Requests the beginning of a range from the parent of its stripe, or from the other parent if
     /// that fails; `None` if no parent sends it.
     async fn ask_parent(
         &self,
-        route: &Arc<Route>,
+        route: &Arc<BlobRoute>,
         blob: &OciDigest,
         range: &Range<u64>,
     ) -> Option<From> {
@@ -142,7 +142,7 @@ impl Shared {
     /// image before.
     async fn ask_beside(
         &self,
-        route: &Arc<Route>,
+        route: &Arc<BlobRoute>,
         blob: &OciDigest,
         range: &Range<u64>,
     ) -> Option<From> {
@@ -156,8 +156,8 @@ impl Shared {
     /// range, it could wait for this host.
     async fn ask_other(
         &self,
-        route: &Arc<Route>,
-        failed: &Peer,
+        route: &Arc<BlobRoute>,
+        failed: &PeerState,
         blob: &OciDigest,
         range: &Range<u64>,
     ) -> Option<From> {
@@ -167,8 +167,8 @@ impl Shared {
 
     async fn ask(
         &self,
-        route: &Arc<Route>,
-        peer: &Arc<Peer>,
+        route: &Arc<BlobRoute>,
+        peer: &Arc<PeerState>,
         blob: &OciDigest,
         (range, if_here): (Range<u64>, bool),
     ) -> Option<From> {
@@ -176,12 +176,12 @@ impl Shared {
         let blob = blob.clone();
         let upstreams = &self.upstreams;
         let within = within(upstreams.patience.work);
-        let request = Request { image, blob, range, if_here, within };
+        let request = RangeRequest { image, blob, range, if_here, within };
         // A longer one is refused anyway.
         request.length()?;
         match peer.ask(&*upstreams.connect, &request, upstreams.patience).await {
             Ok(answer) => {
-                let sender = Sender::Peer(Arc::clone(route), Arc::clone(peer));
+                let sender = RangeSender::Peer(Arc::clone(route), Arc::clone(peer));
                 upstreams.remember(&request.blob, request.range, sender);
                 Some(From::Peer(Box::new(answer), Arc::clone(peer)))
             }
@@ -195,12 +195,12 @@ impl Shared {
     /// Returns the next bytes of a host, if it is not too slow.
     async fn next_of(
         &self,
-        route: &Route,
-        answer: &mut Answer,
-        peer: &Peer,
-    ) -> Result<Bytes, Failure> {
+        route: &BlobRoute,
+        answer: &mut PeerAnswer,
+        peer: &PeerState,
+    ) -> Result<Bytes, PeerFailure> {
         if self.upstreams.is_slow(route, peer) {
-            return Err(Failure::Slow);
+            return Err(PeerFailure::Slow);
         }
         answer.next().await
     }
@@ -208,8 +208,8 @@ impl Shared {
     /// Reads the rest of a range of which a host has sent the beginning.
     async fn instead_of(
         &self,
-        (failed, failure): (&Peer, &Failure),
-        route: &Arc<Route>,
+        (failed, failure): (&PeerState, &PeerFailure),
+        route: &Arc<BlobRoute>,
         blob: &OciDigest,
         left: &Range<u64>,
     ) -> Result<From> {
@@ -223,12 +223,12 @@ impl Shared {
     async fn ask_origin(&self, blob: &OciDigest, range: &Range<u64>) -> Result<From> {
         let busy = Busy::begin(&self.upstreams);
         let pieces = self.origin.stream(blob, range.clone()).await?;
-        self.upstreams.remember(blob, range.clone(), Sender::Registry);
+        self.upstreams.remember(blob, range.clone(), RangeSender::Registry);
         Ok(From::Origin(pieces, busy))
     }
 }
 
-impl Begun {
+impl BegunRange {
     async fn next(mut self) -> Result<Option<(Bytes, Self)>> {
         if self.left.is_empty() {
             return Ok(None);

@@ -1,10 +1,10 @@
 //! The hosts from which the blobs of each image are read, and the bytes that came from each place.
 //!
-//! Blocks of an image belong to stripes by their place in their blob, in runs of [`RUN_BYTES`]: each
-//! stripe spreads through another tree of the same hosts.
+//! Blocks of an image belong to stripes by their place in their blob, in runs of [`RUN_BYTES`]:
+//! each stripe spreads through another tree of the same hosts.
 //!
-//! Invariant: an image has at most one parent for each stripe at a time; a blob of several images is
-//! read from the parents of the one that was placed last. All hosts divide a blob alike.
+//! Invariant: an image has at most one parent for each stripe at a time; a blob of several images
+//! is read from the parents of the one that was placed last. All hosts divide a blob alike.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -16,21 +16,21 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::beside::Beside;
-use super::host::{Connect, Failure, Patience, Peer, PeerHost};
+use super::host::{Connect, Patience, PeerFailure, PeerHost, PeerState};
 use super::pace::{LinkRate, Meter, is_slow};
-use super::protocol::Refusal;
+use super::protocol::PeerRefusal;
 use crate::block::OciDigest;
 
 /// The number of the last ranges whose senders are remembered: more than can wait for their
 /// verification.
 const REMEMBERED: usize = 256;
 
-/// Blocks that begin in the same part of a blob of this size are of one stripe: a request for several
-/// of them costs about as much as for one.
+/// Blocks that begin in the same part of a blob of this size are of one stripe: a request for
+/// several of them costs about as much as for one.
 pub(super) const RUN_BYTES: u64 = 1 << 20;
 
-/// The most images that are read from other hosts, or served to them: the one that was placed or used
-/// longest ago is forgotten. It is read from the registry then.
+/// The most images that are read from other hosts, or served to them: the one that was placed or
+/// used longest ago is forgotten. It is read from the registry then.
 pub(super) const MAX_IMAGES: usize = 1000;
 
 /// The most hosts that are known: more than in a large cluster. If there are more, the hosts are
@@ -57,31 +57,31 @@ pub struct Upstreams {
     pub(super) connect: Arc<dyn Connect>,
     pub(super) patience: Patience,
     routes: Mutex<Routes>,
-    senders: Mutex<VecDeque<Sent>>,
+    senders: Mutex<VecDeque<SentRange>>,
     link: Mutex<LinkRate>,
     registry: Arc<Mutex<Meter>>,
 }
 
 #[derive(Default)]
 struct Routes {
-    hosts: HashMap<PeerHost, Arc<Peer>>,
-    images: HashMap<OciDigest, Arc<Route>>,
+    hosts: HashMap<PeerHost, Arc<PeerState>>,
+    images: HashMap<OciDigest, Arc<BlobRoute>>,
     /// The routes of images, by the digests of their blobs.
-    blobs: HashMap<OciDigest, Arc<Route>>,
+    blobs: HashMap<OciDigest, Arc<BlobRoute>>,
     /// The number of placements so far.
     placements: u64,
 }
 
 /// The sender of a range, to be named if the range turns out to be wrong.
-struct Sent {
+struct SentRange {
     blob: OciDigest,
     range: Range<u64>,
     /// The host that sent the bytes, with the route; `None` for the registry.
-    peer: Option<(Arc<Route>, Arc<Peer>)>,
+    peer: Option<(Arc<BlobRoute>, Arc<PeerState>)>,
 }
 
 /// The places from which the blobs of an image are read.
-pub(super) struct Route {
+pub(super) struct BlobRoute {
     pub image: OciDigest,
     /// The number of the image's last placement.
     placed: AtomicU64,
@@ -97,7 +97,7 @@ pub(super) struct Route {
 #[derive(Default)]
 struct Parent {
     /// The parent; `None` for the registry.
-    peer: Option<Arc<Peer>>,
+    peer: Option<Arc<PeerState>>,
     /// True if the parent said that it does not have the image. It is not asked for the image any
     /// more.
     lacks: bool,
@@ -113,8 +113,8 @@ impl Upstreams {
         Self { connect, patience, routes, senders, link, registry }
     }
 
-    /// Reads the blobs of an image from these hosts from now on, each stripe from one; `None` for the
-    /// registry.
+    /// Reads the blobs of an image from these hosts from now on, each stripe from one; `None` for
+    /// the registry.
     pub fn place(
         &self,
         image: &OciDigest,
@@ -124,11 +124,11 @@ impl Upstreams {
         let mut routes = self.routes();
         let mut known = |host: PeerHost| {
             let known = routes.hosts.entry(host.clone());
-            Arc::clone(known.or_insert_with(|| Arc::new(Peer::new(host))))
+            Arc::clone(known.or_insert_with(|| Arc::new(PeerState::new(host))))
         };
         let parents = parents.into_iter().map(|host| host.map(&mut known));
         let parents = parents.map(|peer| Parent { peer, lacks: false }).collect();
-        let new = || Arc::new(Route::new(image));
+        let new = || Arc::new(BlobRoute::new(image));
         let route = Arc::clone(routes.images.entry(image.clone()).or_insert_with(new));
         *route.parents() = parents;
         routes.placements += 1;
@@ -146,7 +146,7 @@ impl Upstreams {
         let Some(route) = routes.images.get(image).cloned() else { return };
         let peer = host.map(|host| {
             let known = routes.hosts.entry(host.clone());
-            Arc::clone(known.or_insert_with(|| Arc::new(Peer::new(host))))
+            Arc::clone(known.or_insert_with(|| Arc::new(PeerState::new(host))))
         });
         route.beside.set(peer);
     }
@@ -157,7 +157,7 @@ impl Upstreams {
         routes.images.iter().map(|(image, route)| (image.clone(), route.flow())).collect()
     }
 
-    pub(super) fn route(&self, blob: &OciDigest) -> Option<Arc<Route>> {
+    pub(super) fn route(&self, blob: &OciDigest) -> Option<Arc<BlobRoute>> {
         self.routes().blobs.get(blob).cloned()
     }
 
@@ -173,7 +173,7 @@ impl Upstreams {
 
     /// Returns whether a parent gives less than half of its share of the rate of this host's link,
     /// and another source is better, as far as is known.
-    pub(super) fn is_slow(&self, route: &Route, peer: &Peer) -> bool {
+    pub(super) fn is_slow(&self, route: &BlobRoute, peer: &PeerState) -> bool {
         let proven = self.patience.proven;
         let Some(rate) = peer.rate(proven) else { return false };
         let Some(best) = lock(&self.link).best(Instant::now()) else { return false };
@@ -185,16 +185,16 @@ impl Upstreams {
     }
 
     /// Remembers who sent a range.
-    pub(super) fn remember(&self, blob: &OciDigest, range: Range<u64>, sender: Sender) {
+    pub(super) fn remember(&self, blob: &OciDigest, range: Range<u64>, sender: RangeSender) {
         let peer = match sender {
-            Sender::Peer(route, peer) => Some((route, peer)),
-            Sender::Registry => None,
+            RangeSender::Peer(route, peer) => Some((route, peer)),
+            RangeSender::Registry => None,
         };
         let mut senders = self.senders();
         if senders.len() == REMEMBERED {
             senders.pop_front();
         }
-        senders.push_back(Sent { blob: blob.clone(), range, peer });
+        senders.push_back(SentRange { blob: blob.clone(), range, peer });
     }
 
     /// Expels the host that sent this byte last, if a host did.
@@ -220,7 +220,7 @@ impl Upstreams {
         self.routes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn senders(&self) -> MutexGuard<'_, VecDeque<Sent>> {
+    fn senders(&self) -> MutexGuard<'_, VecDeque<SentRange>> {
         self.senders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -229,7 +229,7 @@ impl Routes {
     /// Forgets the oldest entries beyond the limits. Hosts that sent wrong blocks are kept.
     fn limit(&mut self) {
         if self.images.len() > MAX_IMAGES {
-            let placed = |route: &&Arc<Route>| route.placed.load(Ordering::Relaxed);
+            let placed = |route: &&Arc<BlobRoute>| route.placed.load(Ordering::Relaxed);
             let oldest = self.images.values().min_by_key(placed).map(|image| image.image.clone());
             if let Some(image) = oldest {
                 self.images.remove(&image);
@@ -243,12 +243,12 @@ impl Routes {
 }
 
 /// The sender of a range.
-pub(super) enum Sender {
-    Peer(Arc<Route>, Arc<Peer>),
+pub(super) enum RangeSender {
+    Peer(Arc<BlobRoute>, Arc<PeerState>),
     Registry,
 }
 
-impl Route {
+impl BlobRoute {
     fn new(image: &OciDigest) -> Self {
         Self {
             image: image.clone(),
@@ -279,26 +279,26 @@ impl Route {
     }
 
     /// Returns a host to ask instead of one that failed: a host from which another stripe is read.
-    pub fn other_parent(&self, failed: &Peer) -> Option<Arc<Peer>> {
+    pub fn other_parent(&self, failed: &PeerState) -> Option<Arc<PeerState>> {
         let parents = self.parents();
         let mut usable = parents.iter().filter_map(Parent::usable);
         usable.find(|peer| peer.host != failed.host)
     }
 
     /// Returns whether a parent can be asked now.
-    pub fn may_ask(&self, peer: &Peer) -> bool {
+    pub fn may_ask(&self, peer: &PeerState) -> bool {
         self.parents().iter().filter_map(Parent::usable).any(|usable| usable.host == peer.host)
     }
 
     /// Returns the host from which a stripe is read, whether it can be asked now or not; `None` for
     /// the registry.
-    pub fn parent(&self, stripe: usize) -> Option<Arc<Peer>> {
+    pub fn parent(&self, stripe: usize) -> Option<Arc<PeerState>> {
         self.parents().get(stripe).and_then(|parent| parent.peer.clone())
     }
 
     /// Counts a failure of the route's parent, which is left alone for a time if it may fail again.
-    pub fn failed(&self, peer: &Peer, failure: &Failure, rest: Duration) {
-        if matches!(failure, Failure::Refused(Refusal::Absent)) {
+    pub fn failed(&self, peer: &PeerState, failure: &PeerFailure, rest: Duration) {
+        if matches!(failure, PeerFailure::Refused(PeerRefusal::Absent)) {
             return;
         }
         self.failures.fetch_add(1, Ordering::Relaxed);
@@ -306,15 +306,15 @@ impl Route {
         let image = &self.image;
         tracing::warn!(%host, %image, %failure, "blocks are read from elsewhere instead of a host");
         match failure {
-            Failure::Refused(Refusal::Missing) => {
+            PeerFailure::Refused(PeerRefusal::Missing) => {
                 for parent in self.parents().iter_mut() {
                     let is_it = parent.peer.as_ref().is_some_and(|own| own.host == peer.host);
                     parent.lacks |= is_it;
                 }
             }
-            Failure::Refused(_) => {}
-            Failure::Slow => peer.rest_slow(rest),
-            Failure::Broken(_) | Failure::Late => peer.rest(rest),
+            PeerFailure::Refused(_) => {}
+            PeerFailure::Slow => peer.rest_slow(rest),
+            PeerFailure::Broken(_) | PeerFailure::Late => peer.rest(rest),
         }
     }
 
@@ -334,7 +334,7 @@ impl Route {
 }
 
 impl Parent {
-    fn usable(&self) -> Option<Arc<Peer>> {
+    fn usable(&self) -> Option<Arc<PeerState>> {
         self.peer.clone().filter(|peer| !self.lacks && peer.is_usable())
     }
 }

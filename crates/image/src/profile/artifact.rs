@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use serde_json::json;
 
-use super::{Keys, PublicKey, Signed, StartProfile};
+use super::{ProfileKeys, PublicKey, Signed, StartProfile};
 use crate::block::OciDigest;
 use crate::manifest::{Descriptor, OCI_MANIFEST};
 use crate::source::Registry;
@@ -48,7 +48,7 @@ pub async fn publish(registry: &Registry, image: &Descriptor, signed: &Signed) -
 pub async fn trusted(
     registry: &Registry,
     image: &OciDigest,
-    keys: &Keys,
+    keys: &ProfileKeys,
 ) -> Result<Option<StartProfile>> {
     let mut merged: Option<StartProfile> = None;
     for referrer in registry.referrers(image, PROFILE).await?.iter().rev().take(MAX_PROFILES) {

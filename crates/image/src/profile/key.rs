@@ -36,12 +36,12 @@ impl std::fmt::Display for PublicKey {
 }
 
 /// A platform's own key and the other keys that it trusts.
-pub struct Keys {
+pub struct ProfileKeys {
     own: Ed25519KeyPair,
     trusted: Vec<PublicKey>,
 }
 
-impl Keys {
+impl ProfileKeys {
     /// Reads the key in this file (PKCS #8, readable by its owner only); creates it if the file
     /// does not exist. If several processes do so concurrently, all get the same key.
     pub fn open(path: &Path, trusted: Vec<PublicKey>) -> Result<Self> {
@@ -107,7 +107,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state/key");
         let keys: Vec<PublicKey> = std::thread::scope(|scope| {
-            let open = || scope.spawn(|| Keys::open(&path, Vec::new()).unwrap().public());
+            let open = || scope.spawn(|| ProfileKeys::open(&path, Vec::new()).unwrap().public());
             let threads: Vec<_> = (0..8).map(|_| open()).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
@@ -115,6 +115,6 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
         fs::write(&path, "no key").unwrap();
-        assert!(matches!(Keys::open(&path, Vec::new()), Err(Error::Refused { .. })));
+        assert!(matches!(ProfileKeys::open(&path, Vec::new()), Err(Error::Refused { .. })));
     }
 }

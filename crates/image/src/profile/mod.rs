@@ -5,7 +5,7 @@
 //! |---|---|
 //! | recording, merging, prefetching | `start` |
 //! | combination of blocks to few requests | `plan` |
-//! | the encoding of a profile and its signature | `signed` |
+//! | the encoding of a profile and its signature | `signed_profile` |
 //! | keys of platforms | `key` |
 //! | profiles on this host, merged over its starts | `store` |
 //! | profiles in the image's registry | `artifact` |
@@ -16,12 +16,12 @@
 mod artifact;
 mod key;
 mod plan;
-mod signed;
+mod signed_profile;
 mod start;
 mod store;
 
 pub use artifact::{PROFILE, publish, trusted};
-pub use key::{Keys, PublicKey};
-pub use signed::Signed;
+pub use key::{ProfileKeys, PublicKey};
+pub use signed_profile::Signed;
 pub use start::StartProfile;
 pub use store::ProfileStore;

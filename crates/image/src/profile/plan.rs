@@ -9,7 +9,7 @@
 
 use std::ops::Range;
 
-use crate::block::Table;
+use crate::block::BlockTable;
 
 /// The stored bytes of the first window; each later one is twice as large.
 const FIRST_WINDOW: u64 = 2 << 20;
@@ -18,16 +18,16 @@ const MAX_WINDOW: u64 = 16 << 20;
 const REQUEST: u64 = 2 << 20;
 
 /// The index of a blob, and a range of its blocks.
-pub(super) type Request = (usize, Range<usize>);
+pub(super) type PrefetchRange = (usize, Range<usize>);
 
 /// Plans the requests for `blocks`, each with its blob's index in `tables`. Blocks that do not
 /// exist are skipped. Gaps of up to `gap()` stored bytes that no start read are fetched too,
 /// instead of making a second request; `gap` is called again for each window.
 pub(super) fn requests(
-    tables: &[&Table],
+    tables: &[&BlockTable],
     blocks: &[(usize, usize)],
     gap: impl Fn() -> u64,
-) -> impl Iterator<Item = Request> {
+) -> impl Iterator<Item = PrefetchRange> {
     let stored = |blob: usize, range: Range<usize>| {
         let at = tables[blob].stored(range);
         at.end - at.start
@@ -57,9 +57,9 @@ fn combined(
     mut window: Vec<(usize, usize)>,
     stored: &impl Fn(usize, Range<usize>) -> u64,
     gap: u64,
-) -> Vec<Request> {
+) -> Vec<PrefetchRange> {
     window.sort_unstable();
-    let mut requests: Vec<Request> = Vec::new();
+    let mut requests: Vec<PrefetchRange> = Vec::new();
     for (blob, block) in window {
         match requests.last_mut() {
             Some((last, range))
@@ -80,11 +80,11 @@ mod tests {
     use super::*;
     use crate::block::{BlockDigest, BlockEntry, BlockSize};
 
-    fn table(blocks: usize, stored: u32) -> Table {
+    fn table(blocks: usize, stored: u32) -> BlockTable {
         let size = BlockSize::MIN;
         let entry = |index: usize| BlockEntry { stored, digest: BlockDigest::of(&[index as u8]) };
         let raw = (blocks * size.bytes()) as u64;
-        Table::new(size, raw, (0..blocks).map(entry).collect()).unwrap()
+        BlockTable::new(size, raw, (0..blocks).map(entry).collect()).unwrap()
     }
 
     #[test]

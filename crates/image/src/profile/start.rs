@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::plan;
 use crate::Result;
-use crate::block::{BlockDigest, Table};
+use crate::block::{BlockDigest, BlockTable};
 use crate::read::BlobReader;
 
 /// The time that a request costs a registry beside its bytes, with several requests in flight. Gaps
@@ -60,7 +60,7 @@ impl StartProfile {
         };
         let blocks: Vec<(usize, usize)> = self.blocks.iter().filter_map(find).collect();
         let tables = try_join_all(readers.iter().map(|reader| reader.table())).await?;
-        let tables: Vec<&Table> = tables.into_iter().map(AsRef::as_ref).collect();
+        let tables: Vec<&BlockTable> = tables.into_iter().map(AsRef::as_ref).collect();
         for (own, reader) in readers.iter().enumerate() {
             let count = tables[own].entries().len();
             let of_reader = blocks.iter().filter(|(blob, block)| *blob == own && *block < count);

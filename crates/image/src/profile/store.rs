@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Keys, PublicKey, Signed, StartProfile};
+use super::{ProfileKeys, PublicKey, Signed, StartProfile};
 use crate::block::OciDigest;
 use crate::lock::{self, Share};
 use crate::{Error, Result};
@@ -35,7 +35,7 @@ impl ProfileStore {
     }
 
     /// Returns the profile of an image. A profile that cannot be used is ignored with a warning.
-    pub fn get(&self, keys: &Keys, image: &OciDigest) -> Option<StartProfile> {
+    pub fn get(&self, keys: &ProfileKeys, image: &OciDigest) -> Option<StartProfile> {
         let opened = self.read(image).and_then(|signed| signed.open(keys, image));
         match opened {
             Ok(profile) => Some(profile),
@@ -63,7 +63,12 @@ impl ProfileStore {
     }
 
     /// Merges the blocks of a start into the stored profile; returns whether any was new.
-    pub fn merge(&self, keys: &Keys, image: &OciDigest, start: &StartProfile) -> Result<bool> {
+    pub fn merge(
+        &self,
+        keys: &ProfileKeys,
+        image: &OciDigest,
+        start: &StartProfile,
+    ) -> Result<bool> {
         let _lock = lock::wait(&self.folder.join("lock"), Share::Exclusive)?;
         let before = self.get(keys, image).unwrap_or_default();
         let mut merged = before.clone();
@@ -99,7 +104,7 @@ mod tests {
     #[test]
     fn merges_starts_and_ignores_files_of_untrusted_keys() {
         let scratch = tempfile::tempdir().unwrap();
-        let keys = Keys::open(&scratch.path().join("key"), Vec::new()).unwrap();
+        let keys = ProfileKeys::open(&scratch.path().join("key"), Vec::new()).unwrap();
         let store = ProfileStore::open(&scratch.path().join("profiles")).unwrap();
         let image = OciDigest::of(b"image");
         let blob = BlockDigest::of(b"blob");
@@ -112,7 +117,7 @@ mod tests {
         assert!(store.merge(&keys, &image, &start(&[2, 3])).unwrap());
         assert_eq!(store.get(&keys, &image), Some(start(&[3, 1, 2])));
 
-        let others = Keys::open(&scratch.path().join("others"), Vec::new()).unwrap();
+        let others = ProfileKeys::open(&scratch.path().join("others"), Vec::new()).unwrap();
         assert_eq!(store.get(&others, &image), None);
         let path = store.path(&image);
         let whole = fs::read(&path).unwrap();

@@ -1,5 +1,5 @@
-//! Blocks on demand: fetched, verified, cached, decompressed (FaaSNet, section 3.5). Rooms use those
-//! above them in this table only:
+//! Blocks on demand: fetched, verified, cached, decompressed (FaaSNet, section 3.5). Rooms use
+//! those above them in this table only:
 //!
 //! | room | owns |
 //! |---|---|
@@ -18,6 +18,6 @@ mod sources;
 
 pub use blobs::{BlobReader, LockedFiles, RawFiles};
 pub use disk::BlockCache;
-pub use fetch::{Blocks, Counts};
+pub use fetch::{BlockStore, FetchCounts};
 pub use sources::{BlockSource, LocalSource, Pieces, Retried, RetryPolicy, conformance};
 pub(crate) use sources::{deadline, outside};

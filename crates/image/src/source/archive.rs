@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::members::Members;
-use super::{Described, Origin};
+use super::members::TarMembers;
+use super::{ConversionSource, Described};
 use crate::{Error, Result};
 
 /// An image in such an archive.
 pub struct DockerArchive {
-    members: Members,
+    members: TarMembers,
     image: Saved,
 }
 
@@ -27,7 +27,7 @@ struct Saved {
 impl DockerArchive {
     /// Opens the image with that tag, or the only image.
     pub fn open(path: &Path, tag: Option<&str>) -> Result<Self> {
-        let members = Members::open(path)?;
+        let members = TarMembers::open(path)?;
         let manifest = members.document(Path::new("manifest.json"))?;
         let saved: Vec<Saved> = serde_json::from_slice(&manifest)
             .map_err(|error| members.refused(format!("its manifest.json: {error}")))?;
@@ -51,7 +51,7 @@ impl DockerArchive {
     }
 }
 
-impl Origin for DockerArchive {
+impl ConversionSource for DockerArchive {
     fn describe(&self) -> Result<Described> {
         let config = self.members.document(&self.image.config)?;
         Ok(Described { config: Some(config), layers: self.image.layers.len(), original: None })

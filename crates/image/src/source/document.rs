@@ -11,14 +11,14 @@ pub(super) const MAX_DOCUMENT_BYTES: u64 = 4 << 20;
 
 /// The platform of an image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Platform {
+pub struct ImagePlatform {
     /// The operating system, in Go's spelling.
     pub os: String,
     /// The architecture, in Go's spelling.
     pub architecture: String,
 }
 
-impl Platform {
+impl ImagePlatform {
     /// Returns the platform of this machine.
     pub fn here() -> Self {
         let architecture = match std::env::consts::ARCH {
@@ -42,7 +42,7 @@ pub(super) struct Document {
 
 #[derive(Clone, Debug, Deserialize)]
 struct Indexed {
-    platform: Option<Platform>,
+    platform: Option<ImagePlatform>,
     #[serde(flatten)]
     descriptor: Descriptor,
 }
@@ -54,13 +54,13 @@ impl Document {
     }
 
     /// Returns the manifest of an index for that platform; an entry without a platform matches any.
-    pub fn for_platform(&self, wanted: &Platform) -> Result<Option<Descriptor>> {
+    pub fn for_platform(&self, wanted: &ImagePlatform) -> Result<Option<Descriptor>> {
         let Some(manifests) = &self.manifests else { return Ok(None) };
         let exact = manifests.iter().find(|one| one.platform.as_ref() == Some(wanted));
         let any = || manifests.iter().find(|one| one.platform.is_none());
         let found = exact.or_else(any).map(|one| one.descriptor.clone());
         found.map(Some).ok_or_else(|| {
-            let Platform { os, architecture } = wanted;
+            let ImagePlatform { os, architecture } = wanted;
             Error::refused("the image", format!("it has no variant for {os}/{architecture}"))
         })
     }
@@ -98,7 +98,7 @@ impl Config {
 
     /// Makes the configuration of an image that had none: it contains only the layers.
     pub fn plain(diff_ids: Vec<OciDigest>) -> Self {
-        let Platform { os, architecture } = Platform::here();
+        let ImagePlatform { os, architecture } = ImagePlatform::here();
         Self { architecture, os, rootfs: RootFs { kind: "layers".to_owned(), diff_ids } }
     }
 

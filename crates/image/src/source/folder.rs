@@ -4,24 +4,24 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
-use super::pack::{Shape, write};
-use super::{Described, Origin};
+use super::pack::{PackOptions, write};
+use super::{ConversionSource, Described};
 use crate::{Error, Result};
 
 /// A folder, which is read when its layer is read.
 pub struct FolderOrigin {
     root: PathBuf,
-    shape: Shape,
+    shape: PackOptions,
 }
 
 impl FolderOrigin {
     /// Opens an existing folder with the default shape.
     pub fn open(root: &Path) -> Result<Self> {
-        Self::shaped(root, Shape::default())
+        Self::shaped(root, PackOptions::default())
     }
 
     /// Opens an existing folder with a shape.
-    pub fn shaped(root: &Path, shape: Shape) -> Result<Self> {
+    pub fn shaped(root: &Path, shape: PackOptions) -> Result<Self> {
         if !root.is_dir() {
             return Err(Error::missing(format!("the folder {}", root.display())));
         }
@@ -29,7 +29,7 @@ impl FolderOrigin {
     }
 }
 
-impl Origin for FolderOrigin {
+impl ConversionSource for FolderOrigin {
     fn describe(&self) -> Result<Described> {
         Ok(Described { config: None, layers: 1, original: None })
     }
@@ -41,18 +41,18 @@ impl Origin for FolderOrigin {
         let shape = self.shape.clone();
         let thread = std::thread::Builder::new().name("image-folder".to_owned());
         let thread = thread.spawn(move || write(&root, &shape, writer)).map_err(failed)?;
-        Ok(Box::new(Stream { reader, thread: Some(thread) }))
+        Ok(Box::new(FolderStream { reader, thread: Some(thread) }))
     }
 }
 
 /// The archive of a folder, written by another thread; an error of that thread is returned at the
 /// end.
-struct Stream {
+struct FolderStream {
     reader: io::PipeReader,
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
-impl Read for Stream {
+impl Read for FolderStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.reader.read(buffer)?;
         if count == 0

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 
-use super::document::{Document, MAX_DOCUMENT_BYTES, Platform};
-use super::{Described, Origin};
+use super::document::{Document, ImagePlatform, MAX_DOCUMENT_BYTES};
+use super::{ConversionSource, Described};
 use crate::block::OciDigest;
 use crate::lock::{self, Lock, Share};
 use crate::manifest::Descriptor;
@@ -34,19 +34,19 @@ pub(crate) const PINNED: &str = "held";
 
 /// An OCI layout folder.
 #[derive(Clone, Debug)]
-pub struct Layout {
+pub struct OciLayout {
     folder: PathBuf,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Index {
+struct LayoutIndex {
     schema_version: u32,
     #[serde(default)]
     manifests: Vec<Descriptor>,
 }
 
-impl Index {
+impl LayoutIndex {
     /// Removes a name; returns whether it existed.
     fn remove_name(&mut self, name: &str) -> bool {
         let before = self.manifests.len();
@@ -66,13 +66,13 @@ fn familiar(name: &str) -> &str {
     short.strip_prefix("library/").unwrap_or(short)
 }
 
-impl Default for Index {
+impl Default for LayoutIndex {
     fn default() -> Self {
         Self { schema_version: 2, manifests: Vec::new() }
     }
 }
 
-impl Layout {
+impl OciLayout {
     /// Opens an existing layout.
     pub fn open(folder: &Path) -> Result<Self> {
         if !folder.join("oci-layout").is_file() {
@@ -256,7 +256,7 @@ impl Layout {
         lock::wait(&self.private("lock"), Share::Exclusive)
     }
 
-    fn write_index(&self, index: &Index) -> Result<()> {
+    fn write_index(&self, index: &LayoutIndex) -> Result<()> {
         let bytes = serde_json::to_vec(index)
             .map_err(|error| Error::refused("index.json", error.to_string()))?;
         self.replace(&self.folder.join("index.json"), &bytes)
@@ -274,10 +274,10 @@ impl Layout {
         persist(file, path)
     }
 
-    fn index(&self) -> Result<Index> {
+    fn index(&self) -> Result<LayoutIndex> {
         let path = self.folder.join("index.json");
         match fs::read(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Index::default()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(LayoutIndex::default()),
             read => serde_json::from_slice(&read.map_err(Error::io("read", &path))?)
                 .map_err(|error| Error::refused(path.display().to_string(), error.to_string())),
         }
@@ -292,14 +292,14 @@ fn persist(file: NamedTempFile, path: &Path) -> Result<()> {
 
 /// An image of a layout folder.
 pub struct LayoutOrigin {
-    layout: Layout,
+    layout: OciLayout,
     original: Descriptor,
     document: Document,
 }
 
 impl LayoutOrigin {
     /// Opens the image with that name, or the only image, for that platform.
-    pub fn open(layout: Layout, name: Option<&str>, platform: &Platform) -> Result<Self> {
+    pub fn open(layout: OciLayout, name: Option<&str>, platform: &ImagePlatform) -> Result<Self> {
         let mut original = layout.find(name)?;
         original.annotations.clear();
         let mut document = Document::parse(&layout.read_blob(&original)?)?;
@@ -311,7 +311,7 @@ impl LayoutOrigin {
     }
 }
 
-impl Origin for LayoutOrigin {
+impl ConversionSource for LayoutOrigin {
     fn describe(&self) -> Result<Described> {
         Ok(Described {
             config: Some(self.layout.read_blob(self.document.config()?)?),

@@ -2,13 +2,13 @@
 //!
 //! Invariant: no file of a writer that lives is removed.
 
-use super::Layout;
+use super::OciLayout;
 use crate::Result;
 use crate::removal::{files, remove};
 
 /// Removes temporary files of writers that were killed. False, without effect, while a writer is
 /// active: also one that was killed, until the kernel has ended it.
-pub fn sweep(layout: &Layout) -> Result<bool> {
+pub fn sweep(layout: &OciLayout) -> Result<bool> {
     let left = files(&layout.private("tmp"))?;
     if left.is_empty() {
         return Ok(true);
@@ -27,7 +27,7 @@ mod tests {
     #[test]
     fn what_killed_writers_left_is_removed_once_none_is_active() {
         let folder = tempfile::tempdir().unwrap();
-        let layout = Layout::create(folder.path()).unwrap();
+        let layout = OciLayout::create(folder.path()).unwrap();
         assert!(sweep(&layout).unwrap());
         let writer = layout.keep_collectors_away().unwrap();
         fs::write(layout.private("tmp").join("left"), "half").unwrap();

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use super::{
-    Access, DockerArchive, FolderOrigin, Layout, LayoutOrigin, Origin, Platform, Reference,
-    RegistryOrigin,
+    Access, ConversionSource, DockerArchive, FolderOrigin, ImagePlatform, LayoutOrigin, OciLayout,
+    Reference, RegistryOrigin,
 };
 use crate::{Error, Result};
 
@@ -27,7 +27,7 @@ pub enum ImageLocation {
 impl ImageLocation {
     /// Opens the image for this machine's platform. Must be called in an async runtime; the result
     /// must not be used on a thread of that runtime.
-    pub async fn open(&self, access: &Access) -> Result<Box<dyn Origin + Send + Sync>> {
+    pub async fn open(&self, access: &Access) -> Result<Box<dyn ConversionSource + Send + Sync>> {
         self.open_checked(access).await.map_err(|error| self.explained(error))
     }
 
@@ -49,15 +49,18 @@ impl ImageLocation {
         }
     }
 
-    async fn open_checked(&self, access: &Access) -> Result<Box<dyn Origin + Send + Sync>> {
+    async fn open_checked(
+        &self,
+        access: &Access,
+    ) -> Result<Box<dyn ConversionSource + Send + Sync>> {
         self.check_exists()?;
-        let here = Platform::here();
+        let here = ImagePlatform::here();
         Ok(match self {
             Self::Registry(name) => {
                 Box::new(RegistryOrigin::open(access.registry(name)?, name, &here).await?)
             }
             Self::Layout(folder, tag) => {
-                Box::new(LayoutOrigin::open(Layout::open(folder)?, tag.as_deref(), &here)?)
+                Box::new(LayoutOrigin::open(OciLayout::open(folder)?, tag.as_deref(), &here)?)
             }
             Self::Archive(file, tag) => {
                 // A compressed archive is decompressed first.

@@ -15,7 +15,7 @@ use std::path::{Component, Path, PathBuf};
 use tar::EntryType;
 
 use super::document::MAX_DOCUMENT_BYTES;
-use crate::filesystem::layer::{Archive, Limits, decompress, is_compressed};
+use crate::filesystem::layer::{Archive, LayerLimits, decompress, is_compressed};
 use crate::{Error, Result};
 
 /// The maximum number of members: an image has at most 127 layers with a few files each.
@@ -26,13 +26,13 @@ const MAX_NAME_BYTES: usize = 4096;
 const MAX_UNPACKED_BYTES: u64 = 64 << 30;
 
 /// A tar file and the positions of its members.
-pub(super) struct Members {
+pub(super) struct TarMembers {
     path: PathBuf,
     file: File,
-    found: HashMap<PathBuf, Member>,
+    found: HashMap<PathBuf, TarMember>,
 }
 
-enum Member {
+enum TarMember {
     /// A file, as offset and length of its content.
     File(u64, u64),
     /// A link to another member. Old versions of Docker store a layer that two images share in this
@@ -40,7 +40,7 @@ enum Member {
     Link(PathBuf),
 }
 
-impl Members {
+impl TarMembers {
     /// Opens an archive and finds its members. A compressed archive is decompressed first.
     pub fn open(path: &Path) -> Result<Self> {
         let file = plain_file(path)?;
@@ -52,7 +52,7 @@ impl Members {
     /// Returns the content of a member.
     pub fn content(&self, name: &Path) -> Option<impl Read + '_> {
         let (at, left) = self.find(name)?;
-        Some(Section { file: &self.file, at, left })
+        Some(FileSection { file: &self.file, at, left })
     }
 
     /// Reads the content of a small member.
@@ -80,7 +80,7 @@ impl Members {
     }
 
     fn find_all(&mut self) -> Result<()> {
-        let limits = Limits { bytes: u64::MAX, ..Limits::default() };
+        let limits = LayerLimits { bytes: u64::MAX, ..LayerLimits::default() };
         let mut archive = Archive::new(&self.file, limits);
         while let Some(member) = archive.next()? {
             if member.path.len().max(member.link.len()) > MAX_NAME_BYTES {
@@ -90,13 +90,13 @@ impl Members {
             let target = as_path(&member.link);
             let entry = match member.header.entry_type() {
                 EntryType::Regular | EntryType::Continuous => {
-                    Some(Member::File(archive.position(), member.size))
+                    Some(TarMember::File(archive.position(), member.size))
                 }
                 EntryType::Symlink => {
                     let folder = path.parent().unwrap_or(Path::new(""));
-                    Some(Member::Link(plain(&folder.join(target))))
+                    Some(TarMember::Link(plain(&folder.join(target))))
                 }
-                EntryType::Link => Some(Member::Link(plain(target))),
+                EntryType::Link => Some(TarMember::Link(plain(target))),
                 _ => None,
             };
             self.found.extend(entry.map(|entry| (path, entry)));
@@ -115,8 +115,8 @@ impl Members {
         // A link must lead to a file: `docker save` does not write links to links.
         for _ in 0..2 {
             match self.found.get(&name)? {
-                Member::File(at, size) => return Some((*at, *size)),
-                Member::Link(target) => name.clone_from(target),
+                TarMember::File(at, size) => return Some((*at, *size)),
+                TarMember::Link(target) => name.clone_from(target),
             }
         }
         None
@@ -164,13 +164,13 @@ fn plain_file(path: &Path) -> Result<File> {
 }
 
 /// A section of a file, which is read from its beginning.
-struct Section<'a> {
+struct FileSection<'a> {
     file: &'a File,
     at: u64,
     left: u64,
 }
 
-impl Read for Section<'_> {
+impl Read for FileSection<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let most = buffer.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
         let count = self.file.read_at(&mut buffer[..most], self.at)?;

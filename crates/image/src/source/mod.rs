@@ -26,14 +26,14 @@ mod registry;
 use std::io::Read;
 
 pub use archive::DockerArchive;
-pub use document::{Config, Platform};
+pub use document::{Config, ImagePlatform};
 pub use folder::FolderOrigin;
 pub(crate) use layout::PINNED;
-pub use layout::{Layout, LayoutOrigin};
+pub use layout::{LayoutOrigin, OciLayout};
 pub use leftovers::sweep;
 pub use location::ImageLocation;
 pub(crate) use pack::names;
-pub use pack::{Shape, Stamp};
+pub use pack::{PackOptions, Stamp};
 pub use registry::{
     Access, Authorities, Credentials, Reference, Registry, RegistryOrigin, trust_authorities,
 };
@@ -53,7 +53,7 @@ pub struct Described {
 }
 
 /// A source for a conversion. Its calls block.
-pub trait Origin {
+pub trait ConversionSource {
     /// Describes the image.
     fn describe(&self) -> Result<Described>;
 

@@ -16,7 +16,7 @@ use crate::filesystem::tree::EntryPath;
 
 /// The options with which a folder is converted to a layer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Shape {
+pub struct PackOptions {
     /// The path of the folder's content in the image.
     pub at: EntryPath,
     /// Owners and times of the files.
@@ -53,7 +53,7 @@ struct Stamped {
 }
 
 /// Writes the archive of a folder.
-pub(super) fn write(root: &Path, shape: &Shape, out: impl Write) -> io::Result<()> {
+pub(super) fn write(root: &Path, shape: &PackOptions, out: impl Write) -> io::Result<()> {
     let out = io::BufWriter::new(out);
     let mut archive = Archive { out, shape, links: HashMap::new() };
     let top = shape
@@ -69,7 +69,7 @@ pub(super) fn write(root: &Path, shape: &Shape, out: impl Write) -> io::Result<(
 
 struct Archive<'a, W> {
     out: W,
-    shape: &'a Shape,
+    shape: &'a PackOptions,
     /// The first names of files with several names, by device and inode number.
     links: HashMap<(u64, u64), PathBuf>,
 }

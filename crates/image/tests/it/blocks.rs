@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 
 use snowmelt_image::Error;
-use snowmelt_image::read::{BlockCache, BlockSource, Blocks};
+use snowmelt_image::read::{BlockCache, BlockSource, BlockStore};
 
 use super::lazy::{archive, image, noise};
 use super::sources::MemorySource;
@@ -20,7 +20,7 @@ fn sequential_reads_are_prefetched_without_duplicates() {
     let folder = tempfile::tempdir().unwrap();
     let cache = Arc::new(BlockCache::open(folder.path(), 1 << 30).unwrap());
     let shared: Arc<dyn BlockSource> = Arc::clone(&source) as _;
-    let blocks = Arc::new(Blocks::new(shared, Some(cache)));
+    let blocks = Arc::new(BlockStore::new(shared, Some(cache)));
     let layer = image.layers[0].clone();
     let reader = snowmelt_image::read::BlobReader::new(Arc::clone(&blocks), layer).unwrap();
     let size = reader.raw_size();
@@ -59,7 +59,7 @@ fn a_damaged_prefetched_block_does_not_fail_a_read() {
     }
     let folder = tempfile::tempdir().unwrap();
     let cache = Arc::new(BlockCache::open(folder.path(), 1 << 30).unwrap());
-    let blocks = Arc::new(Blocks::new(Arc::new(source), Some(cache)));
+    let blocks = Arc::new(BlockStore::new(Arc::new(source), Some(cache)));
     let reader = snowmelt_image::read::BlobReader::new(blocks, layer).unwrap();
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -81,7 +81,7 @@ fn concurrent_readers_of_a_block_share_one_request() {
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let source = Arc::new(source);
     let shared: Arc<dyn BlockSource> = Arc::clone(&source) as _;
-    let blocks = Arc::new(Blocks::new(shared, None));
+    let blocks = Arc::new(BlockStore::new(shared, None));
     let reader = snowmelt_image::read::BlobReader::new(blocks, image.layers[0].clone()).unwrap();
     runtime.block_on(async {
         let reads = (0..50u64).map(|at| reader.read(at * 100..at * 100 + 10));

@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use snowmelt_image::block::{BlobSummary, BlockSize, OciDigest};
 use snowmelt_image::build::{
-    Base, BlockBase, Part, Recipe, Settings, Unpacked, build, build_with_progress, function,
+    Base, BlockBase, BuildSettings, LayerFolder, Recipe, Unpacked, build, build_with_progress,
+    function,
 };
 use snowmelt_image::mount::mount_files;
 use snowmelt_image::read::{BlockSource, LocalSource};
-use snowmelt_image::source::{FolderOrigin, Layout};
+use snowmelt_image::source::{FolderOrigin, OciLayout};
 use snowmelt_image::{Converted, Error, Options};
 
 use super::mounts::{is_root, unpack_blobs};
@@ -61,13 +62,15 @@ impl Folders {
         Self { _scratch: scratch, base, packages, code }
     }
 
-    fn build(&self, layout: &Layout) -> Converted {
+    fn build(&self, layout: &OciLayout) -> Converted {
         let base = FolderOrigin::open(&self.base).unwrap();
-        let parts =
-            vec![Part::packages(&self.packages), Part::content(&self.code, "/app").unwrap()];
-        let settings = Settings {
+        let parts = vec![
+            LayerFolder::packages(&self.packages),
+            LayerFolder::content(&self.code, "/app").unwrap(),
+        ];
+        let settings = BuildSettings {
             entrypoint: Some(vec!["python3".to_owned(), "/app/main.py".to_owned()]),
-            ..Settings::default()
+            ..BuildSettings::default()
         };
         let base = Some(Base::Origin(&base));
         build(&Recipe { base, parts, settings }, layout, options()).unwrap()
@@ -83,7 +86,7 @@ fn a_change_of_code_compresses_and_uploads_only_the_code() {
     let folders = Folders::new();
     let store = tempfile::tempdir().unwrap();
     let scratch = tempfile::tempdir().unwrap();
-    let layout = Layout::create(store.path()).unwrap();
+    let layout = OciLayout::create(store.path()).unwrap();
     settle();
     let first = folders.build(&layout);
     assert_eq!(first.written_blocks, first.image.blobs().map(blocks).sum::<u64>());
@@ -129,7 +132,7 @@ fn a_built_image_has_the_files_that_a_package_manager_would_install() {
     }
     let folders = Folders::new();
     let store = tempfile::tempdir().unwrap();
-    let layout = Layout::create(store.path()).unwrap();
+    let layout = OciLayout::create(store.path()).unwrap();
     let built = folders.build(&layout);
     let raw = tempfile::tempdir().unwrap();
     let files = unpack_blobs(&built.image, LocalSource::new(store.path()), raw.path());
@@ -154,8 +157,8 @@ fn equal_contents_produce_equal_bytes() {
         write(&code, &[("a/b.py", "b"), ("run", "#!")]);
         fs::set_permissions(code.join("a"), fs::Permissions::from_mode(mode)).unwrap();
         fs::set_permissions(code.join("run"), fs::Permissions::from_mode(mode)).unwrap();
-        let parts = vec![Part::content(&code, "app").unwrap()];
-        let layout = Layout::create(&scratch.path().join("store")).unwrap();
+        let parts = vec![LayerFolder::content(&code, "app").unwrap()];
+        let layout = OciLayout::create(&scratch.path().join("store")).unwrap();
         let recipe = Recipe { parts, ..Recipe::default() };
         build(&recipe, &layout, options()).unwrap().manifest
     });
@@ -169,7 +172,7 @@ fn functions_with_the_same_wheel_share_its_layer() {
     for name in ["numpy", "pandas", "one", "two"] {
         write(&folder(name), &[(&format!("{name}/__init__.py"), name)]);
     }
-    let layout = Layout::create(&folder("store")).unwrap();
+    let layout = OciLayout::create(&folder("store")).unwrap();
     settle();
     let make = |code: &str, wheels: &[&str]| {
         let named = |name: &&str| Unpacked { folder: folder(name), identity: (*name).to_owned() };
@@ -192,7 +195,7 @@ fn a_build_on_a_block_image_does_not_need_its_layers() {
     let folders = Folders::new();
     let store = tempfile::tempdir().unwrap();
     let other = tempfile::tempdir().unwrap();
-    let whole = folders.build(&Layout::create(store.path()).unwrap());
+    let whole = folders.build(&OciLayout::create(store.path()).unwrap());
     let layers = &whole.image.layers;
     for layer in &layers[..2] {
         fs::remove_file(store.path().join("blobs/sha256").join(layer.digest.hex())).unwrap();
@@ -206,20 +209,21 @@ fn a_build_on_a_block_image_does_not_need_its_layers() {
     assert!(matches!(read("/app/model/weights", 9), Err(Error::Limit { .. })));
     let model = other.path().join("model");
     write(&model, &[("weights", "new")]);
-    let layout = Layout::create(&other.path().join("store")).unwrap();
-    let parts = vec![Part::content(&model, "app/model").unwrap()];
+    let layout = OciLayout::create(&other.path().join("store")).unwrap();
+    let parts = vec![LayerFolder::content(&model, "app/model").unwrap()];
     let recipe = Recipe { base: Some(Base::Blocks(&base)), parts, ..Recipe::default() };
     let built = build(&recipe, &layout, options()).unwrap();
     assert_eq!((built.reused, &built.image.layers[..3]), (3, &layers[..]));
 
     // The same manifest as with local layers.
     let parts = [&folders.packages, &folders.code].map(|folder| match folder == &folders.code {
-        true => Part::content(folder, "app").unwrap(),
-        false => Part::packages(folder),
+        true => LayerFolder::content(folder, "app").unwrap(),
+        false => LayerFolder::packages(folder),
     });
     let below = FolderOrigin::open(&folders.base).unwrap();
-    let parts = parts.into_iter().chain([Part::content(&model, "app/model").unwrap()]).collect();
-    let settings = Settings::default();
+    let parts =
+        parts.into_iter().chain([LayerFolder::content(&model, "app/model").unwrap()]).collect();
+    let settings = BuildSettings::default();
     let recipe = Recipe { base: Some(Base::Origin(&below)), parts, settings };
     assert_eq!(build(&recipe, &layout, options()).unwrap().image.metadata, built.image.metadata);
 
@@ -236,7 +240,7 @@ fn a_build_on_a_block_image_does_not_need_its_layers() {
 fn damaged_cache_entries_and_missing_blobs_are_created_again() {
     let folders = Folders::new();
     let store = tempfile::tempdir().unwrap();
-    let layout = Layout::create(store.path()).unwrap();
+    let layout = OciLayout::create(store.path()).unwrap();
     settle();
     let first = folders.build(&layout);
     let whole = folders.build(&layout);
@@ -270,10 +274,10 @@ fn damaged_cache_entries_and_missing_blobs_are_created_again() {
 fn a_cancelled_build_leaves_nothing_and_leftovers_are_removed() {
     let folders = Folders::new();
     let store = tempfile::tempdir().unwrap();
-    let layout = Layout::create(store.path()).unwrap();
+    let layout = OciLayout::create(store.path()).unwrap();
     let tmp = store.path().join(".snowmelt/tmp");
     let left = || fs::read_dir(&tmp).unwrap().count();
-    let parts = vec![Part::content(&folders.code, "app").unwrap()];
+    let parts = vec![LayerFolder::content(&folders.code, "app").unwrap()];
     let recipe = Recipe { parts, ..Recipe::default() };
     let enough = |_: &str, bytes: u64| match bytes {
         0 => Ok(()),

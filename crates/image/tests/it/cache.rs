@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use snowmelt_image::block::{BlockDigest, BlockEntry, BlockSize};
-use snowmelt_image::build::{Part, Recipe, build};
-use snowmelt_image::read::{BlobReader, BlockCache, BlockSource, Blocks};
-use snowmelt_image::source::{FolderOrigin, Layout};
+use snowmelt_image::build::{LayerFolder, Recipe, build};
+use snowmelt_image::read::{BlobReader, BlockCache, BlockSource, BlockStore};
+use snowmelt_image::source::{FolderOrigin, OciLayout};
 use snowmelt_image::{Error, Options, convert};
 use snowmelt_kernel::mount;
 
@@ -133,7 +133,7 @@ fn reads_continue_when_the_disk_of_the_cache_is_full() {
     let runtime = runtime();
     let raw_size = image.layers[0].raw_size;
     let read_from = |start: u64| {
-        let blocks = Arc::new(Blocks::new(Arc::clone(&source), Some(Arc::clone(&cache))));
+        let blocks = Arc::new(BlockStore::new(Arc::clone(&source), Some(Arc::clone(&cache))));
         let reader = BlobReader::new(Arc::clone(&blocks), image.layers[0].clone()).unwrap();
         let found = runtime.block_on(reader.read(start..raw_size)).unwrap();
         (found, blocks.counts())
@@ -173,7 +173,7 @@ fn a_damaged_block_is_dropped_and_fetched_again() {
     let cache = Arc::new(BlockCache::open(folder.path(), 1 << 30).unwrap());
     let runtime = runtime();
     let read = || {
-        let blocks = Arc::new(Blocks::new(Arc::clone(&source), Some(Arc::clone(&cache))));
+        let blocks = Arc::new(BlockStore::new(Arc::clone(&source), Some(Arc::clone(&cache))));
         let reader = BlobReader::new(Arc::clone(&blocks), image.layers[0].clone()).unwrap();
         (runtime.block_on(reader.read(0..u64::MAX)).unwrap(), blocks.counts())
     };
@@ -199,7 +199,7 @@ fn a_full_disk_is_reported_and_leaves_no_incomplete_file() {
     let options = Options { block_size: BlockSize::MIN, ..Options::default() };
 
     let disk = Disk::new(1 << 20);
-    let layout = Layout::create(&disk.path("store")).unwrap();
+    let layout = OciLayout::create(&disk.path("store")).unwrap();
     let files = |name: &str| fs::read_dir(disk.path(name)).map_or(0, |files| files.count());
     let empty = || {
         let folders = ["blobs/sha256", ".snowmelt/tmp", ".snowmelt/layers", ".snowmelt/sources"];
@@ -207,14 +207,14 @@ fn a_full_disk_is_reported_and_leaves_no_incomplete_file() {
     };
     let error = convert(&origin, &layout, options).unwrap_err();
     assert!(error.is_disk_full() && empty(), "{error:?}");
-    let parts = vec![Part::content(&folder, "/app").unwrap()];
+    let parts = vec![LayerFolder::content(&folder, "/app").unwrap()];
     let recipe = Recipe { parts, ..Recipe::default() };
     let error = build(&recipe, &layout, options).unwrap_err();
     assert!(error.is_disk_full() && empty(), "{error:?}");
 
     // A complete file of an image that does not fit.
     let (image, source) = image(&[archive(&folder)]);
-    let blocks = Arc::new(Blocks::new(Arc::new(source), None));
+    let blocks = Arc::new(BlockStore::new(Arc::new(source), None));
     let reader = BlobReader::new(blocks, image.layers[0].clone()).unwrap();
     let error = runtime().block_on(reader.complete(&disk.path("raw"))).unwrap_err();
     assert!(error.is_disk_full(), "{error:?}");

@@ -7,7 +7,9 @@ use std::process::Command;
 use snowmelt_image::block::BlockSize;
 use snowmelt_image::mount::mount_files;
 use snowmelt_image::read::LocalSource;
-use snowmelt_image::source::{DockerArchive, FolderOrigin, Layout, LayoutOrigin, Origin, Platform};
+use snowmelt_image::source::{
+    ConversionSource, DockerArchive, FolderOrigin, ImagePlatform, LayoutOrigin, OciLayout,
+};
 use snowmelt_image::{Converted, Error, Options, convert};
 
 use super::compare::describe;
@@ -43,7 +45,7 @@ pub fn layout_by_umoci(scratch: &Path) -> PathBuf {
     layout
 }
 
-pub fn check(converted: &Converted, store: &Layout, expected: &Path) {
+pub fn check(converted: &Converted, store: &OciLayout, expected: &Path) {
     let scratch = tempfile::tempdir().unwrap();
     let source = LocalSource::new(store.folder());
     let paths = unpack_blobs(&converted.image, source, scratch.path());
@@ -77,14 +79,14 @@ fn an_image_of_umoci_has_the_same_files_from_each_origin() {
     let pressed = scratch.path().join("saved.tar.gz");
     run("sh", &["-c", "gzip -k \"$0\"", saved.to_str().unwrap()]);
 
-    let layout = Layout::open(&layout).unwrap();
-    let origins: [Box<dyn Origin>; 3] = [
-        Box::new(LayoutOrigin::open(layout, Some("it"), &Platform::here()).unwrap()),
+    let layout = OciLayout::open(&layout).unwrap();
+    let origins: [Box<dyn ConversionSource>; 3] = [
+        Box::new(LayoutOrigin::open(layout, Some("it"), &ImagePlatform::here()).unwrap()),
         Box::new(DockerArchive::open(&saved, Some("it:latest")).unwrap()),
         Box::new(DockerArchive::open(&pressed, Some("it:latest")).unwrap()),
     ];
     let stores = origins.map(|origin| {
-        let store = Layout::create(&tempfile::tempdir().unwrap().keep()).unwrap();
+        let store = OciLayout::create(&tempfile::tempdir().unwrap().keep()).unwrap();
         let converted = convert(&*origin, &store, options()).unwrap();
         assert_eq!((converted.image.layers.len(), converted.reused), (2, 0));
         check(&converted, &store, &again.join("rootfs"));
@@ -106,10 +108,10 @@ fn an_image_of_umoci_has_the_same_files_from_each_origin() {
 fn a_folder_is_an_image_of_one_layer() {
     let Some((scratch, root)) = scratch() else { return };
     super::unpacked::fill(&root);
-    let store = Layout::create(&scratch.path().join("store")).unwrap();
+    let store = OciLayout::create(&scratch.path().join("store")).unwrap();
     let converted = convert(&FolderOrigin::open(&root).unwrap(), &store, options()).unwrap();
     check(&converted, &store, &root);
-    let other = Layout::create(&scratch.path().join("other")).unwrap();
+    let other = OciLayout::create(&scratch.path().join("other")).unwrap();
     let again = convert(&FolderOrigin::open(&root).unwrap(), &other, options()).unwrap();
     assert_eq!(again.manifest, converted.manifest, "equal input produces equal bytes");
     store.tag("it", &converted.manifest).unwrap();
@@ -125,9 +127,9 @@ fn concurrent_converters_produce_the_same_image() {
     let layout = layout_by_umoci(scratch.path());
     let store = scratch.path().join("store");
     let one = || {
-        let layout = Layout::open(&layout).unwrap();
-        let origin = LayoutOrigin::open(layout, Some("it"), &Platform::here()).unwrap();
-        let store = Layout::create(&store).unwrap();
+        let layout = OciLayout::open(&layout).unwrap();
+        let origin = LayoutOrigin::open(layout, Some("it"), &ImagePlatform::here()).unwrap();
+        let store = OciLayout::create(&store).unwrap();
         let converted = convert(&origin, &store, options()).unwrap();
         store.tag("it", &converted.manifest).unwrap();
         converted.manifest
@@ -137,7 +139,10 @@ fn concurrent_converters_produce_the_same_image() {
         threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
     });
     assert!(manifests.windows(2).all(|pair| pair[0] == pair[1]));
-    assert_eq!(Layout::open(&store).unwrap().find(Some("it")).unwrap().digest, manifests[0].digest);
+    assert_eq!(
+        OciLayout::open(&store).unwrap().find(Some("it")).unwrap().digest,
+        manifests[0].digest
+    );
 }
 
 #[test]
@@ -147,8 +152,8 @@ fn a_layer_with_a_wrong_digest_is_detected() {
     }
     let scratch = tempfile::tempdir().unwrap();
     let folder = layout_by_umoci(scratch.path());
-    let layout = Layout::open(&folder).unwrap();
-    let open = || LayoutOrigin::open(layout.clone(), Some("it"), &Platform::here());
+    let layout = OciLayout::open(&folder).unwrap();
+    let open = || LayoutOrigin::open(layout.clone(), Some("it"), &ImagePlatform::here());
     let document = layout.read_blob(&layout.find(Some("it")).unwrap()).unwrap();
     let document: serde_json::Value = serde_json::from_slice(&document).unwrap();
     let digest =
@@ -156,7 +161,7 @@ fn a_layer_with_a_wrong_digest_is_detected() {
     let first = layout.blob_path(&digest(0));
     let second = layout.blob_path(&digest(1));
     fs::copy(&first, &second).unwrap();
-    let store = Layout::create(&scratch.path().join("store")).unwrap();
+    let store = OciLayout::create(&scratch.path().join("store")).unwrap();
     let error = convert(&open().unwrap(), &store, options()).unwrap_err();
     assert!(matches!(error, Error::Damaged { .. }), "{error}");
     fs::remove_file(&second).unwrap();

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use snowmelt_image::block::{BlockSize, OciDigest};
 use snowmelt_image::read::{BlockSource, RetryPolicy};
-use snowmelt_image::source::{Credentials, Layout, Platform, Reference, Registry, RegistryOrigin};
+use snowmelt_image::source::{
+    Credentials, ImagePlatform, OciLayout, Reference, Registry, RegistryOrigin,
+};
 use snowmelt_image::{Converted, Error, Options, Result, convert};
 
 use super::server::{Pace, Reply, Request, Server};
@@ -91,11 +93,11 @@ impl Original {
 fn convert_from(server: &Server) -> Result<(Converted, tempfile::TempDir)> {
     let runtime = runtime();
     let reference: Reference = format!("{}/team/app:v1", server.address).parse().unwrap();
-    let here = Platform::here();
+    let here = ImagePlatform::here();
     let open = RegistryOrigin::open(registry(&server.address, None), &reference, &here);
     let origin = runtime.block_on(open)?;
     let store = tempfile::tempdir().unwrap();
-    let layout = Layout::create(store.path()).unwrap();
+    let layout = OciLayout::create(store.path()).unwrap();
     let options = Options { block_size: BlockSize::MIN, ..Options::default() };
     let converted = convert(&origin, &layout, options);
     let left = std::fs::read_dir(store.path().join(".snowmelt/tmp")).unwrap().count();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use snowmelt_image::block::{BlockSize, OciDigest};
 use snowmelt_image::read::{BlobReader, BlockSource, LocalSource, RawFiles};
-use snowmelt_image::source::{Access, FolderOrigin, Layout, Reference};
+use snowmelt_image::source::{Access, FolderOrigin, OciLayout, Reference};
 use snowmelt_image::{Error, Options, Result, convert, exchange, verify_image};
 use snowmelt_types::{Code, Report};
 use tokio::runtime::Runtime;
@@ -59,7 +59,7 @@ fn a_pull_to_a_full_disk_fails_until_there_is_space() {
     let Some((scratch, folder)) = scratch() else { return };
     let served = serve(scratch.path(), "");
     fs::write(folder.join("a"), noise(1, 60_000)).unwrap();
-    let from = Layout::create(&scratch.path().join("from")).unwrap();
+    let from = OciLayout::create(&scratch.path().join("from")).unwrap();
     let options = Options { block_size: BlockSize::MIN, ..Options::default() };
     let made = convert(&FolderOrigin::open(&folder).unwrap(), &from, options).unwrap();
     let name: Reference = format!("{}/team/app:blocks", served.address).parse().unwrap();
@@ -68,7 +68,7 @@ fn a_pull_to_a_full_disk_fails_until_there_is_space() {
     runtime.block_on(exchange::push(&from, &made.image, &name, &Access::own(), &quiet)).unwrap();
 
     let disk = Disk::new(1 << 20);
-    let to = Layout::create(&disk.path("store")).unwrap();
+    let to = OciLayout::create(&disk.path("store")).unwrap();
     let pull = || runtime.block_on(exchange::pull(&name, &to, &Access::own(), &quiet));
     let pulled = squeeze(&disk, 4096, pull, || {
         assert!(files(disk.path("store/.snowmelt/tmp")).is_empty());

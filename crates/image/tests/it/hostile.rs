@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use snowmelt_image::block::{BlobWriter, BlockSize};
-use snowmelt_image::layer::{Layer, Limits, read_layer};
-use snowmelt_image::source::{DockerArchive, FolderOrigin, Layout, Origin};
-use snowmelt_image::tree::{Change, Tree};
+use snowmelt_image::layer::{Layer, LayerLimits, read_layer};
+use snowmelt_image::source::{ConversionSource, DockerArchive, FolderOrigin, OciLayout};
+use snowmelt_image::tree::{LayerChange, Tree};
 use snowmelt_image::{Error, Options, Result, convert};
 
 /// A tar member that violates the format.
@@ -43,8 +43,8 @@ fn header(kind: u8, records: &[(&str, &str)]) -> Vec<u8> {
     sized(kind, "x", records.iter().map(record).collect::<String>().as_bytes())
 }
 
-fn small() -> Limits {
-    Limits { entries: 1000, bytes: 4 << 20, metadata_bytes: 100_000, header_bytes: 10_000 }
+fn small() -> LayerLimits {
+    LayerLimits { entries: 1000, bytes: 4 << 20, metadata_bytes: 100_000, header_bytes: 10_000 }
 }
 
 fn read(bytes: &[u8]) -> Result<Layer> {
@@ -89,7 +89,7 @@ fn a_sparse_file_in_a_folder_is_read_up_to_the_limit() {
     let folder = scratch.path().join("folder");
     fs::create_dir(&folder).unwrap();
     fs::File::create(folder.join("huge")).unwrap().set_len(1 << 40).unwrap();
-    let layout = Layout::create(&scratch.path().join("store")).unwrap();
+    let layout = OciLayout::create(&scratch.path().join("store")).unwrap();
     let options = Options { limits: small(), ..Options::default() };
     let error = convert(&FolderOrigin::open(&folder).unwrap(), &layout, options).unwrap_err();
     assert!(matches!(error, Error::Limit { .. }), "{error:?}");
@@ -187,7 +187,7 @@ fn the_last_of_duplicate_entries_wins_with_its_content() {
     let layer = read(&archive.concat()).unwrap();
     let mut tree = Tree::default();
     tree.apply(&layer.entries).unwrap();
-    let puts = layer.entries.iter().filter(|entry| matches!(entry.change, Change::Put(..)));
+    let puts = layer.entries.iter().filter(|entry| matches!(entry.change, LayerChange::Put(..)));
     assert_eq!((puts.count(), tree.node(Tree::ROOT).children.len()), (3, 2));
 }
 

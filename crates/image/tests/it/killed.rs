@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use snowmelt_image::block::{BlockSize, OciDigest};
-use snowmelt_image::build::{Part, Recipe, build};
-use snowmelt_image::source::Layout;
+use snowmelt_image::build::{LayerFolder, Recipe, build};
+use snowmelt_image::source::OciLayout;
 use snowmelt_image::{Converted, Image, Options};
 
 use super::lazy::noise;
@@ -19,8 +19,9 @@ fn folder(scratch: &Path, number: u8) -> PathBuf {
 }
 
 /// An image of all parts up to `last`, with its own name.
-fn make(scratch: &Path, layout: &Layout, last: u8) -> Converted {
-    let part = |number| Part::content(&folder(scratch, number), &format!("p{number}")).unwrap();
+fn make(scratch: &Path, layout: &OciLayout, last: u8) -> Converted {
+    let part =
+        |number| LayerFolder::content(&folder(scratch, number), &format!("p{number}")).unwrap();
     let recipe = Recipe { parts: (0..=last).map(part).collect(), ..Recipe::default() };
     let options = Options { block_size: BlockSize::MIN, ..Options::default() };
     let built = build(&recipe, layout, options).unwrap();
@@ -32,7 +33,7 @@ fn make(scratch: &Path, layout: &Layout, last: u8) -> Converted {
 #[test]
 fn builder_to_be_killed() {
     let Some(scratch) = std::env::var_os("SNOWMELT_TEST_BUILD").map(PathBuf::from) else { return };
-    let layout = Layout::create(&scratch.join("store")).unwrap();
+    let layout = OciLayout::create(&scratch.join("store")).unwrap();
     println!("begin");
     for last in (0..PARTS).cycle() {
         make(&scratch, &layout, last);
@@ -47,12 +48,12 @@ fn a_killed_builder_leaves_only_complete_blobs_and_images() {
         fs::create_dir(folder(scratch.path(), number)).unwrap();
         fs::write(folder(scratch.path(), number).join("file"), noise(number, 70_000)).unwrap();
     }
-    let clean = Layout::create(&scratch.path().join("clean")).unwrap();
+    let clean = OciLayout::create(&scratch.path().join("clean")).unwrap();
     let expected: Vec<_> = (0..PARTS).map(|last| make(scratch.path(), &clean, last)).collect();
     let store = scratch.path().join("store");
     for round in 0..14 {
         kill_after(scratch.path(), round % (usize::from(PARTS) + 1), round);
-        let layout = Layout::create(&store).unwrap();
+        let layout = OciLayout::create(&store).unwrap();
         for blob in fs::read_dir(store.join("blobs/sha256")).unwrap() {
             let path = blob.unwrap().path();
             let digest = OciDigest::of(&fs::read(&path).unwrap());

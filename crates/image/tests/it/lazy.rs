@@ -10,7 +10,7 @@ use snowmelt_image::block::{BlobWriter, BlockSize, OciDigest};
 use snowmelt_image::manifest::{Descriptor, OCI_CONFIG};
 use snowmelt_image::mount::{Form, LazyMount};
 use snowmelt_image::profile::StartProfile;
-use snowmelt_image::read::{BlockCache, BlockSource, Blocks};
+use snowmelt_image::read::{BlockCache, BlockSource, BlockStore};
 use snowmelt_image::tree::Tree;
 use snowmelt_image::{Error, Image};
 
@@ -60,7 +60,7 @@ pub const FORMS: [Form; 2] = [Form::Erofs, Form::Fuse];
 pub struct Setup {
     pub mount: LazyMount,
     pub source: Arc<MemorySource>,
-    blocks: Arc<Blocks>,
+    blocks: Arc<BlockStore>,
     pub runtime: tokio::runtime::Runtime,
 }
 
@@ -82,7 +82,7 @@ impl Setup {
             .unwrap();
         let source = Arc::new(source);
         let shared: Arc<dyn BlockSource> = Arc::clone(&source) as _;
-        let blocks = Arc::new(Blocks::new(shared, cache));
+        let blocks = Arc::new(BlockStore::new(shared, cache));
         let mount = LazyMount::new(image, &blocks, runtime.handle(), form).unwrap();
         Self { mount, source, blocks, runtime }
     }
@@ -186,7 +186,7 @@ fn a_failed_mount_reports_the_cause_of_the_failed_read() {
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let (image, source) = image(&[archive(scratch.path())]);
     let mount = |source: MemorySource| {
-        let blocks = Arc::new(Blocks::new(Arc::new(source), None));
+        let blocks = Arc::new(BlockStore::new(Arc::new(source), None));
         LazyMount::new(&image, &blocks, runtime.handle(), Form::Erofs).err()
     };
     let gone = mount(MemorySource::default()).unwrap();

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use snowmelt_image::Image;
-use snowmelt_image::block::{BlobSummary, BlobWriter, BlockSize, Table, decode};
-use snowmelt_image::layer::{Layer, Limits, read_layer};
-use snowmelt_image::read::{BlobReader, BlockSource, Blocks};
+use snowmelt_image::block::{BlobSummary, BlobWriter, BlockSize, BlockTable, decode};
+use snowmelt_image::layer::{Layer, LayerLimits, read_layer};
+use snowmelt_image::read::{BlobReader, BlockSource, BlockStore};
 use snowmelt_image::tree::Tree;
 use snowmelt_kernel::mount;
 use tempfile::TempDir;
@@ -55,12 +55,13 @@ impl Mounted {
 /// A converted layer and its blob.
 pub fn convert(stream: impl Read, block_size: BlockSize) -> (Layer, Vec<u8>) {
     let writer = BlobWriter::new(Vec::new(), Path::new("memory"), block_size);
-    read_layer(stream, Limits::default(), writer).unwrap()
+    read_layer(stream, LayerLimits::default(), writer).unwrap()
 }
 
 /// All raw bytes of a blob.
 pub fn raw(layer: &Layer, blob: &[u8]) -> Vec<u8> {
-    let table = Table::decode(&blob[layer.blob.table_offset as usize..], &layer.blob.root).unwrap();
+    let table =
+        BlockTable::decode(&blob[layer.blob.table_offset as usize..], &layer.blob.root).unwrap();
     let block = |index: usize| {
         let at = table.stored(index..index + 1);
         let stored = &blob[at.start as usize..at.end as usize];
@@ -94,7 +95,7 @@ pub fn unpack_blobs(
     folder: &Path,
 ) -> Vec<PathBuf> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    let blocks = Arc::new(Blocks::new(Arc::new(source), None));
+    let blocks = Arc::new(BlockStore::new(Arc::new(source), None));
     let unpack = |(index, summary): (usize, &BlobSummary)| {
         let reader = BlobReader::new(Arc::clone(&blocks), summary.clone()).unwrap();
         let path = folder.join(format!("raw{index}"));

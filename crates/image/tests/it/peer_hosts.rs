@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use snowmelt_image::block::OciDigest;
-use snowmelt_image::mount::Readers;
+use snowmelt_image::mount::ImageReaders;
 use snowmelt_image::peer::{
-    Connect, Exports, Flow, Link, Patience, PeerHost, PeerSource, Upstreams,
+    Connect, Exports, Flow, Patience, PeerHost, PeerLink, PeerSource, Upstreams,
 };
-use snowmelt_image::read::{BlobReader, BlockCache, BlockSource, Blocks};
+use snowmelt_image::read::{BlobReader, BlockCache, BlockSource, BlockStore};
 use snowmelt_image::{Image, Result};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -29,7 +29,7 @@ pub struct Dial {
 
 #[async_trait]
 impl Connect for Dial {
-    async fn connect(&self, host: &PeerHost) -> Result<Box<dyn Link>> {
+    async fn connect(&self, host: &PeerHost) -> Result<Box<dyn PeerLink>> {
         self.opened.fetch_add(1, Ordering::Relaxed);
         let connected = TcpStream::connect(host.address).await;
         let stream = connected.map_err(|error| snowmelt_image::Error::Unreachable {
@@ -59,7 +59,7 @@ pub fn digest() -> OciDigest {
 
 /// A host that reads the image from its parent or the registry, and serves it.
 pub struct Host {
-    pub readers: Readers,
+    pub readers: ImageReaders,
     pub source: Arc<PeerSource>,
     pub upstreams: Arc<Upstreams>,
     pub exports: Arc<Exports>,
@@ -115,9 +115,9 @@ impl Host {
         let source = Arc::new(PeerSource::new(origin, Arc::clone(&upstreams)));
         let folder = tempfile::tempdir().unwrap();
         let cache = Arc::new(BlockCache::open(folder.path(), 1 << 30).unwrap());
-        let blocks = Blocks::new(Arc::clone(&source) as _, Some(cache)).reading_within(within);
+        let blocks = BlockStore::new(Arc::clone(&source) as _, Some(cache)).reading_within(within);
         let blocks = Arc::new(blocks);
-        let readers = Readers::new(image, &blocks).unwrap();
+        let readers = ImageReaders::new(image, &blocks).unwrap();
         let exports = Arc::new(Exports::waiting_for(short_wait()));
         exports.add(&digest(), readers.all());
         let address = serve(&exports).await;

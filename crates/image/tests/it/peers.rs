@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use snowmelt_image::block::OciDigest;
-use snowmelt_image::peer::{Exports, Flow, HostSource, Patience, PeerHost, Progress};
+use snowmelt_image::peer::{ExportProgress, Exports, Flow, HostSource, Patience, PeerHost};
 use snowmelt_image::read::{BlockSource, Retried, RetryPolicy, conformance};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -72,7 +72,7 @@ async fn a_host_knows_how_much_of_an_image_it_has() {
     let begun = progress().here;
     assert!(begun > 0 && begun < layer, "{begun} of {layer}");
     host.read().await;
-    assert_eq!(progress(), Progress { here: layer, of }, "the metadata is not read");
+    assert_eq!(progress(), ExportProgress { here: layer, of }, "the metadata is not read");
     assert_eq!(host.exports.progress(&OciDigest::of(b"another")), None);
 }
 

@@ -11,7 +11,7 @@ use futures::stream::{self, StreamExt};
 use snowmelt_image::Result;
 use snowmelt_image::block::OciDigest;
 use snowmelt_image::profile::StartProfile;
-use snowmelt_image::read::{BlobReader, BlockCache, BlockSource, Blocks, Pieces};
+use snowmelt_image::read::{BlobReader, BlockCache, BlockSource, BlockStore, Pieces};
 use tokio::sync::Semaphore;
 
 use super::lazy::{archive, image, noise};
@@ -79,7 +79,7 @@ impl BlockSource for TwoStripes {
 
 struct Setup {
     reader: Arc<BlobReader>,
-    blocks: Arc<Blocks>,
+    blocks: Arc<BlockStore>,
     cache: Arc<BlockCache>,
     source: Arc<MemorySource>,
     gate: Arc<Semaphore>,
@@ -95,7 +95,7 @@ fn setup(permits: usize) -> Setup {
     let gated = Gated { inner: Arc::clone(&source), gate: Arc::clone(&gate) };
     let folder = tempfile::tempdir().unwrap();
     let cache = Arc::new(BlockCache::open(folder.path(), 1 << 30).unwrap());
-    let blocks = Arc::new(Blocks::new(Arc::new(gated), Some(Arc::clone(&cache))));
+    let blocks = Arc::new(BlockStore::new(Arc::new(gated), Some(Arc::clone(&cache))));
     let reader = BlobReader::new(Arc::clone(&blocks), image.layers[0].clone()).unwrap();
     let reader = Arc::new(reader);
     Setup { reader, blocks, cache, source, gate, _folder: folder }
@@ -249,7 +249,7 @@ fn a_stripe_that_is_late_does_not_keep_the_other_from_being_requested() {
         TwoStripes { inner: Arc::new(inner), gate: Arc::clone(&gate), asked: Arc::clone(&asked) };
     let folder = tempfile::tempdir().unwrap();
     let cache = Arc::new(BlockCache::open(folder.path(), 1 << 30).unwrap());
-    let blocks = Arc::new(Blocks::new(Arc::new(source), Some(cache)));
+    let blocks = Arc::new(BlockStore::new(Arc::new(source), Some(cache)));
     let reader = Arc::new(BlobReader::new(blocks, image.layers[0].clone()).unwrap());
     runtime().block_on(async {
         let all = Arc::clone(&reader);
@@ -308,7 +308,7 @@ async fn readers_at_the_same_time_fetch_each_block_once() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Arc::new(BlockCache::open(folder.path(), 1 << 30).unwrap());
         let source = Arc::new(source.again());
-        let blocks = Arc::new(Blocks::new(Arc::clone(&source) as _, Some(cache)));
+        let blocks = Arc::new(BlockStore::new(Arc::clone(&source) as _, Some(cache)));
         let layer = Arc::new(BlobReader::new(blocks, image.layers[0].clone()).unwrap());
         let count = layer.raw_size().div_ceil(BLOCK);
         let reading = (0..4).map(|reader| {

@@ -3,14 +3,14 @@
 use bytes::Bytes;
 use snowmelt_image::block::{BlockDigest, OciDigest};
 use snowmelt_image::manifest::{Descriptor, OCI_MANIFEST};
-use snowmelt_image::profile::{Keys, PROFILE, Signed, StartProfile, publish, trusted};
+use snowmelt_image::profile::{PROFILE, ProfileKeys, Signed, StartProfile, publish, trusted};
 use snowmelt_image::source::Registry;
 
 use super::registry::{registry, serve};
 use super::server::{Reply, Server};
 
-fn keys(folder: &tempfile::TempDir, name: &str) -> Keys {
-    Keys::open(&folder.path().join(name), Vec::new()).unwrap()
+fn keys(folder: &tempfile::TempDir, name: &str) -> ProfileKeys {
+    ProfileKeys::open(&folder.path().join(name), Vec::new()).unwrap()
 }
 
 fn start(blocks: &[u32]) -> StartProfile {

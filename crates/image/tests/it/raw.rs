@@ -12,7 +12,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use snowmelt_image::Image;
 use snowmelt_image::mount::mount_files;
-use snowmelt_image::read::{BlobReader, Blocks, LockedFiles, RawFiles};
+use snowmelt_image::read::{BlobReader, BlockStore, LockedFiles, RawFiles};
 
 use super::lazy::{archive, image, noise};
 use super::mounts::is_root;
@@ -21,7 +21,7 @@ use super::sources::MemorySource;
 const ROOM: u64 = 1 << 30;
 
 fn readers(image: &Image, source: MemorySource) -> Vec<Arc<BlobReader>> {
-    let blocks = Arc::new(Blocks::new(Arc::new(source), None));
+    let blocks = Arc::new(BlockStore::new(Arc::new(source), None));
     let reader = |blob: &_| BlobReader::new(Arc::clone(&blocks), Clone::clone(blob)).unwrap();
     image.blobs().map(|blob| Arc::new(reader(blob))).collect()
 }

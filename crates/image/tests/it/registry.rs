@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 
 use snowmelt_image::block::{BlockSize, OciDigest};
 use snowmelt_image::mount::{Form, LazyMount};
-use snowmelt_image::read::{BlockSource, Blocks, Retried, RetryPolicy, conformance};
+use snowmelt_image::read::{BlockSource, BlockStore, Retried, RetryPolicy, conformance};
 use snowmelt_image::source::{
-    Access, Credentials, FolderOrigin, Layout, Platform, Reference, Registry, RegistryOrigin,
+    Access, Credentials, FolderOrigin, ImagePlatform, OciLayout, Reference, Registry,
+    RegistryOrigin,
 };
 use snowmelt_image::{Error, Image, Options, collect, convert, exchange};
 
@@ -71,18 +72,18 @@ pub fn registry(address: &str, login: Option<(&str, &str)>) -> Registry {
 fn convert_from(
     served: &Served,
     login: Option<(&str, &str)>,
-    store: &Layout,
+    store: &OciLayout,
 ) -> snowmelt_image::Result<snowmelt_image::Converted> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let name = reference(&served.address);
-    let here = Platform::here();
+    let here = ImagePlatform::here();
     let open = RegistryOrigin::open(registry(&served.address, login), &name, &here);
     let origin = runtime.block_on(open)?;
     convert(&origin, store, Options { block_size: BlockSize::MIN, ..Options::default() })
 }
 
-async fn push(registry: &Registry, store: &Layout, image: &Image) {
+async fn push(registry: &Registry, store: &OciLayout, image: &Image) {
     for digest in image.blobs().map(|blob| &blob.digest).chain([&image.config.digest]) {
         registry.push_blob(digest, &store.blob_path(digest)).await.unwrap();
     }
@@ -109,7 +110,7 @@ fn an_image_is_converted_from_and_pushed_to_a_registry_and_mounted() {
     let local = format!("{}:it", layout.display());
     run("umoci", &["unpack", "--image", &local, again.to_str().unwrap()]);
 
-    let store = Layout::create(&scratch.path().join("store")).unwrap();
+    let store = OciLayout::create(&scratch.path().join("store")).unwrap();
     let converted = convert_from(&served, None, &store).unwrap();
     check(&converted, &store, &again.join("rootfs"));
 
@@ -124,7 +125,7 @@ fn an_image_is_converted_from_and_pushed_to_a_registry_and_mounted() {
         Image::decode(&bytes).unwrap()
     });
     let blocks =
-        Arc::new(Blocks::new(Arc::new(Retried::new(source, RetryPolicy::default())), None));
+        Arc::new(BlockStore::new(Arc::new(Retried::new(source, RetryPolicy::default())), None));
     let mounted = LazyMount::new(&image, &blocks, runtime.handle(), Form::Erofs).unwrap();
     let root = std::os::fd::AsRawFd::as_raw_fd(&mounted.root());
     let kept = std::fs::read_to_string(format!("/proc/self/fd/{root}/lib/deep/kept")).unwrap();
@@ -138,7 +139,7 @@ fn a_pulled_image_is_kept_until_it_is_named_and_not_uploaded_again() {
     let folder = scratch.path().join("folder");
     std::fs::create_dir(&folder).unwrap();
     std::fs::write(folder.join("file"), "text".repeat(100_000)).unwrap();
-    let layout = |name: &str| Layout::create(&scratch.path().join(name)).unwrap();
+    let layout = |name: &str| OciLayout::create(&scratch.path().join(name)).unwrap();
     let from = layout("from");
     let to = layout("to");
     let origin = FolderOrigin::open(&folder).unwrap();
@@ -153,7 +154,7 @@ fn a_pulled_image_is_kept_until_it_is_named_and_not_uploaded_again() {
     let blobs = made.image.blobs().map(|blob| &blob.digest).chain([&made.image.config.digest]);
     let sent = send();
     assert_eq!(sent.blobs.iter().collect::<Vec<_>>(), blobs.collect::<Vec<_>>());
-    assert_eq!(send(), exchange::Sent::default());
+    assert_eq!(send(), exchange::UploadCounts::default());
 
     let pulled = runtime.block_on(exchange::pull(&name, &to, &Access::own(), &quiet)).unwrap();
     assert_eq!((&pulled.manifest.digest, &pulled.image), (&made.manifest.digest, &made.image));

@@ -14,8 +14,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use snowmelt_image::Image;
 use snowmelt_image::block::OciDigest;
-use snowmelt_image::mount::{Form, LazyMount, Readers};
-use snowmelt_image::read::{BlockSource, Blocks};
+use snowmelt_image::mount::{Form, ImageReaders, LazyMount};
+use snowmelt_image::read::{BlockSource, BlockStore};
 use snowmelt_kernel::packet;
 use tokio::runtime::Runtime;
 
@@ -42,7 +42,7 @@ fn server_to_be_killed() {
     let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };
     let form = FORMS[std::env::var(FORM).unwrap().parse::<usize>().unwrap()];
     let (image, source) = made(&folder);
-    let blocks = Arc::new(Blocks::new(Arc::new(source), None));
+    let blocks = Arc::new(BlockStore::new(Arc::new(source), None));
     let runtime = runtime();
     let mount = LazyMount::new(&image, &blocks, runtime.handle(), form).unwrap();
     let socket = packet::connect(&folder.join("socket")).unwrap();
@@ -71,7 +71,7 @@ fn a_killed_server_is_replaced_without_failed_reads() {
     fs::write(root.join("deep/er/file"), noise(1, BYTES)).unwrap();
     fs::write(root.join("other"), noise(2, 5000)).unwrap();
     let (image, source) = made(scratch.path());
-    let blocks = Arc::new(Blocks::new(Arc::new(source), None));
+    let blocks = Arc::new(BlockStore::new(Arc::new(source), None));
     let runtime = runtime();
     for (number, form) in FORMS.into_iter().enumerate() {
         // Before the first lookup, during a lookup, and during reads.
@@ -85,7 +85,7 @@ fn check(
     folder: &Path,
     (number, form): (usize, Form),
     image: &Image,
-    (blocks, runtime): (&Arc<Blocks>, &Runtime),
+    (blocks, runtime): (&Arc<BlockStore>, &Runtime),
     read_before: Option<usize>,
 ) {
     let (mut child, root, device) = server(folder, number);
@@ -105,7 +105,7 @@ fn check(
     let _ = child.kill();
     child.wait().unwrap();
     let copy = root.try_clone().unwrap();
-    let readers = Readers::new(image, blocks).unwrap();
+    let readers = ImageReaders::new(image, blocks).unwrap();
     let next = LazyMount::take_over(readers, runtime.handle(), form, (copy, device)).unwrap();
     let (found, opened) = reader.join().unwrap();
     assert!(found == noise(1, BYTES) && found.starts_with(&begun), "{form:?} {read_before:?}");
@@ -134,7 +134,7 @@ fn mounting_server_to_be_killed() {
     // Two, because a mounting thread must not hold the other's connection open.
     std::thread::scope(|scope| {
         for _ in 0..2 {
-            let blocks = Arc::new(Blocks::new(Arc::new(Silent), None));
+            let blocks = Arc::new(BlockStore::new(Arc::new(Silent), None));
             let image = &image;
             let runtime = runtime.handle();
             scope.spawn(move || LazyMount::new(image, &blocks, runtime, form));

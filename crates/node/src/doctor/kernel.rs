@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use snowmelt_image::mount::{Choice, Chosen, Form};
+use snowmelt_image::mount::{Chosen, Form, MountChoice};
 use snowmelt_sandbox::{Probe, probe};
 
 use super::{Check, Status};
@@ -38,7 +38,7 @@ const NEEDS: [(&str, Status, &str, &str); 10] = [
     ),
 ];
 
-pub(super) fn checks(mount: Choice) -> Vec<Check> {
+pub(super) fn checks(mount: MountChoice) -> Vec<Check> {
     let mut checks: Vec<Check> = probe().into_iter().map(check).collect();
     checks.push(images(mount));
     checks.push(freezer());
@@ -46,7 +46,7 @@ pub(super) fn checks(mount: Choice) -> Vec<Check> {
 }
 
 /// Checks whether functions can run in block images and in which form, by mounting an empty one.
-fn images(mount: Choice) -> Check {
+fn images(mount: MountChoice) -> Check {
     let (status, found) = match mount.choose() {
         Ok(chosen) => described(mount, &chosen),
         Err(error) => (Status::Warn, error.to_string()),
@@ -55,7 +55,7 @@ fn images(mount: Choice) -> Check {
     Check::new("lazy images", status, found, "EROFS on files over FUSE, for --image", mend)
 }
 
-fn described(mount: Choice, chosen: &Chosen) -> (Status, String) {
+fn described(mount: MountChoice, chosen: &Chosen) -> (Status, String) {
     match (chosen.form, &chosen.erofs_error) {
         (Form::Erofs, _) => (Status::Ok, "EROFS over FUSE".to_owned()),
         (Form::Fuse, None) => (Status::Ok, format!("FUSE alone, as images.mount = {mount} says")),
@@ -122,13 +122,16 @@ mod tests {
             source: std::io::Error::other("no block device"),
         };
         let fuse = |lacking| Chosen { form: Form::Fuse, erofs_error: lacking };
-        let (status, found) = described(Choice::Auto, &fuse(Some(lacking)));
+        let (status, found) = described(MountChoice::Auto, &fuse(Some(lacking)));
         assert_eq!(status, Status::Warn);
         assert!(found.starts_with("FUSE alone: ") && found.contains("no block device"), "{found}");
-        let (status, found) = described(Choice::Fuse, &fuse(None));
+        let (status, found) = described(MountChoice::Fuse, &fuse(None));
         assert!(status == Status::Ok && found.contains("images.mount = fuse"), "{found}");
         let erofs = Chosen { form: Form::Erofs, erofs_error: None };
-        assert_eq!(described(Choice::Auto, &erofs), (Status::Ok, "EROFS over FUSE".to_owned()));
+        assert_eq!(
+            described(MountChoice::Auto, &erofs),
+            (Status::Ok, "EROFS over FUSE".to_owned())
+        );
     }
 
     #[test]

@@ -13,7 +13,7 @@ mod tools;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use snowmelt_image::mount::Choice;
+use snowmelt_image::mount::MountChoice;
 
 /// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -93,7 +93,7 @@ const SEEN_BY_ROOT: [&str; 15] = [
 /// to be mounted, `python` the interpreter that the settings name.
 pub fn run(
     (state_dir, run_dir): (&Path, &Path),
-    mount: Choice,
+    mount: MountChoice,
     python: Option<&Path>,
 ) -> Vec<Check> {
     let mut checks = kernel::checks(mount);
@@ -117,7 +117,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let state = folder.path().join("state");
         let run_dir = folder.path().join("run");
-        let checks = run((&state, &run_dir), Choice::Auto, None);
+        let checks = run((&state, &run_dir), MountChoice::Auto, None);
         let names: BTreeSet<_> = checks.iter().map(|check| check.name.as_str()).collect();
         assert_eq!(names.len(), checks.len(), "two rows of one name");
         for name in ["kernel", "control groups", "namespaces", "disk", "Python", "uv", "clock"] {

@@ -1,6 +1,6 @@
 //! The connections between hosts of a cluster for blocks of images and files.
 
-use snowmelt_image::peer::{Link, PeerHost};
+use snowmelt_image::peer::{PeerHost, PeerLink};
 use snowmelt_rpc::{Token, upgrade};
 
 /// Connects to another host at the path `path`, which names what that host serves on the
@@ -9,7 +9,7 @@ pub(crate) async fn connect(
     token: Option<&Token>,
     host: &PeerHost,
     path: &str,
-) -> snowmelt_image::Result<Box<dyn Link>> {
+) -> snowmelt_image::Result<Box<dyn PeerLink>> {
     let unreachable = |reason: String| snowmelt_image::Error::Unreachable {
         what: format!("the host {host}"),
         reason,

@@ -147,7 +147,8 @@ mod tests {
     /// Makes an image that is said to be at a port where nobody listens.
     fn elsewhere(state: &Path) -> (String, Found) {
         let name = "127.0.0.1:1/app:v1".to_owned();
-        let layout = snowmelt_image::source::Layout::create(&Found::local_folder(state)).unwrap();
+        let layout =
+            snowmelt_image::source::OciLayout::create(&Found::local_folder(state)).unwrap();
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("file"), "text").unwrap();
         let origin = snowmelt_image::source::FolderOrigin::open(folder.path()).unwrap();

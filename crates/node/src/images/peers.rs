@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use snowmelt_image::peer::{Connect, Link, PeerHost};
+use snowmelt_image::peer::{Connect, PeerHost, PeerLink};
 use snowmelt_kernel::packet;
 use snowmelt_rpc::{HostStream, Token};
 use snowmelt_types::HostName;
@@ -112,7 +112,7 @@ impl Dial {
 
 #[async_trait]
 impl Connect for Dial {
-    async fn connect(&self, host: &PeerHost) -> snowmelt_image::Result<Box<dyn Link>> {
+    async fn connect(&self, host: &PeerHost) -> snowmelt_image::Result<Box<dyn PeerLink>> {
         connect(self.token.as_ref(), host, BLOCKS).await
     }
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 use snowmelt_api::ImageBytes;
-use snowmelt_image::peer::{Flow, PeerHost, Progress};
+use snowmelt_image::peer::{ExportProgress, Flow, PeerHost};
 use snowmelt_rpc::Token;
 
 use super::daemon::sharing::Shared;
@@ -73,7 +73,7 @@ impl Cluster {
 impl From<Shared> for HeldImage {
     fn from(Shared { tree, flow, progress }: Shared) -> Self {
         let Flow { from_parents, from_registry, to_children, failures, wrong_blocks } = flow;
-        let Progress { here, of } = progress;
+        let ExportProgress { here, of } = progress;
         let bytes = ImageBytes {
             here,
             of,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use snowmelt_image::block::OciDigest;
 use snowmelt_image::read::{BlockSource, LocalSource, Retried, RetryPolicy};
-use snowmelt_image::source::{Access, ImageLocation, Layout, Reference};
+use snowmelt_image::source::{Access, ImageLocation, OciLayout, Reference};
 use snowmelt_image::{Error, Image, Result, exchange};
 
 /// The name of the folder, in the state folder, of the images that were converted on this machine.
@@ -40,7 +40,7 @@ pub enum Origin {
 pub async fn find_image(state: &Path, name: &str, access: &Access) -> Result<Found> {
     match name.parse()? {
         ImageLocation::Layout(folder, tag) => {
-            in_layout(&Layout::open(&folder)?, name, tag.as_deref())
+            in_layout(&OciLayout::open(&folder)?, name, tag.as_deref())
         }
         ImageLocation::Registry(reference) => match local(state, &reference) {
             Err(Error::Missing { .. }) if has_registry(name) => {
@@ -63,7 +63,7 @@ pub(crate) async fn find_pinned(state: &Path, name: &str, manifest: &OciDigest) 
         |found: &Result<Found>| found.as_ref().is_ok_and(|found| found.manifest == *manifest);
     let found = match name.parse()? {
         ImageLocation::Layout(folder, tag) => {
-            let layout = Layout::open(&folder)?;
+            let layout = OciLayout::open(&folder)?;
             let named = in_layout(&layout, name, tag.as_deref());
             if is_it(&named) { named } else { in_layout(&layout, name, digest) }
         }
@@ -73,7 +73,7 @@ pub(crate) async fn find_pinned(state: &Path, name: &str, manifest: &OciDigest) 
                 let reference = Reference { digest: Some(manifest.clone()), ..reference };
                 in_registry(&reference, &Access::own()).await
             }
-            _ => in_layout(&Layout::open(&Found::local_folder(state))?, name, digest),
+            _ => in_layout(&OciLayout::open(&Found::local_folder(state))?, name, digest),
         },
         ImageLocation::Archive(..) | ImageLocation::Folder(_) => {
             find_image(state, name, &Access::own()).await
@@ -104,7 +104,7 @@ impl Found {
     /// Reads the configuration of the image, as the original image had it.
     pub async fn config(&self, access: &Access) -> Result<Vec<u8>> {
         match &self.origin {
-            Origin::Layout(folder) => Layout::open(folder)?.read_blob(&self.image.config),
+            Origin::Layout(folder) => OciLayout::open(folder)?.read_blob(&self.image.config),
             Origin::Registry(name) => {
                 let registry = access.registry(&name.parse()?)?;
                 Ok(registry.document(&self.image.config.digest).await?.to_vec())
@@ -121,11 +121,11 @@ impl Found {
 fn local(state: &Path, reference: &Reference) -> Result<Found> {
     let name = reference.to_string();
     let missing = || Error::Missing { what: format!("the image `{name}`") };
-    let layout = Layout::open(&Found::local_folder(state)).map_err(|_| missing())?;
+    let layout = OciLayout::open(&Found::local_folder(state)).map_err(|_| missing())?;
     in_layout(&layout, &name, Some(&name))
 }
 
-fn in_layout(layout: &Layout, name: &str, tag: Option<&str>) -> Result<Found> {
+fn in_layout(layout: &OciLayout, name: &str, tag: Option<&str>) -> Result<Found> {
     let manifest = layout.find(tag)?;
     Ok(Found {
         name: name.to_owned(),
@@ -158,7 +158,7 @@ mod tests {
     #[tokio::test]
     async fn a_pinned_image_is_the_one_that_its_name_led_to() {
         let state = tempfile::tempdir().unwrap();
-        let layout = Layout::create(&Found::local_folder(state.path())).unwrap();
+        let layout = OciLayout::create(&Found::local_folder(state.path())).unwrap();
         let tagged = |text: &str| {
             let folder = tempfile::tempdir().unwrap();
             std::fs::write(folder.path().join("file"), text).unwrap();

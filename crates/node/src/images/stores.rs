@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use snowmelt_image::block::OciDigest;
 use snowmelt_image::manifest::Descriptor;
-use snowmelt_image::mount::Choice;
-use snowmelt_image::profile::{self, Keys, ProfileStore, PublicKey, StartProfile};
+use snowmelt_image::mount::MountChoice;
+use snowmelt_image::profile::{self, ProfileKeys, ProfileStore, PublicKey, StartProfile};
 use snowmelt_image::read::{BlockCache, RawFiles};
 use snowmelt_image::source::{Access, Reference};
 use snowmelt_image::{Error, Result};
@@ -17,7 +17,7 @@ use snowmelt_types::ByteSize;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     /// The way in which images are mounted.
-    pub mount: Choice,
+    pub mount: MountChoice,
     /// The most bytes that complete images take as raw files; zero for no raw files.
     pub raw: ByteSize,
     /// The most bytes of cached blocks.
@@ -40,7 +40,7 @@ impl Default for Settings {
     fn default() -> Self {
         let cache = ByteSize(10 << 30);
         let raw = ByteSize(10 << 30);
-        let mount = Choice::Auto;
+        let mount = MountChoice::Auto;
         let publish_starts = false;
         let trusted_keys = Vec::new();
         let ca_file = None;
@@ -133,11 +133,11 @@ impl Stores {
         profile::publish(&access.registry(name)?, image, &signed).await.map(|()| true)
     }
 
-    fn starts(&self) -> Result<(ProfileStore, Keys)> {
+    fn starts(&self) -> Result<(ProfileStore, ProfileKeys)> {
         Ok((ProfileStore::open(&self.state.join("starts"))?, self.keys()?))
     }
 
-    fn keys(&self) -> Result<Keys> {
-        Keys::open(&self.state.join("profile-key"), self.settings.trusted_keys.clone())
+    fn keys(&self) -> Result<ProfileKeys> {
+        ProfileKeys::open(&self.state.join("profile-key"), self.settings.trusted_keys.clone())
     }
 }

@@ -9,7 +9,9 @@ use snowmelt_image::block::OciDigest;
 use snowmelt_image::build::BlockBase;
 use snowmelt_image::exchange;
 use snowmelt_image::read::LocalSource;
-use snowmelt_image::source::{Access, ImageLocation, Layout, Origin, Reference, Registry};
+use snowmelt_image::source::{
+    Access, ConversionSource, ImageLocation, OciLayout, Reference, Registry,
+};
 use snowmelt_image::{Error, Image, Options, Result};
 
 use super::progress_watch::{WatchedOrigin, blocking};
@@ -27,7 +29,7 @@ pub(super) enum BaseImage {
     /// A folder, which becomes the lowest layer and is cached like any other.
     Folder(PathBuf),
     /// An image of another kind, which is converted.
-    Origin(Arc<dyn Origin + Send + Sync>),
+    Origin(Arc<dyn ConversionSource + Send + Sync>),
     /// A local block image.
     Blocks(Box<BaseBlocks>),
 }
@@ -44,7 +46,7 @@ impl BaseBlocks {
         image: Image,
         manifest: OciDigest,
         lock: Box<dyn Send>,
-        layout: &Layout,
+        layout: &OciLayout,
     ) -> Result<Box<Self>> {
         let source = Arc::new(LocalSource::new(layout.folder()));
         let base = BlockBase::fetch(image, source).await?;
@@ -56,8 +58,8 @@ impl BaseImage {
     /// Finds the base. A name means a local image first, as in all commands.
     pub async fn find(
         place: Option<&ImageLocation>,
-        layout: &Layout,
-        progress: &Arc<ProgressDisplay>,
+        layout: &OciLayout,
+        progress: &Arc<Progress>,
     ) -> Result<Self> {
         match place {
             None => Ok(Self::Nothing),
@@ -67,11 +69,7 @@ impl BaseImage {
         }
     }
 
-    async fn named(
-        name: &Reference,
-        layout: &Layout,
-        progress: &Arc<ProgressDisplay>,
-    ) -> Result<Self> {
+    async fn named(name: &Reference, layout: &OciLayout, progress: &Arc<Progress>) -> Result<Self> {
         match layout.find(Some(&name.to_string())) {
             Err(Error::Missing { .. }) => {}
             found => {
@@ -121,7 +119,7 @@ impl BaseImage {
     /// kind is converted first, because the list is in its layers.
     pub async fn with_status(
         self,
-        layout: &Layout,
+        layout: &OciLayout,
         options: Options,
         progress: &Arc<ProgressDisplay>,
     ) -> Result<(Self, Option<Vec<u8>>)> {

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use snowmelt_image::build::{
-    Base, DebianCache, DebianPackages, LeftOut, Libraries, Part, Recipe, Settings, debian_package,
-    left_out,
+    Base, BuildSettings, DebianCache, DebianPackages, LayerFolder, LeftOut, Libraries, Recipe,
+    debian_package, left_out,
 };
 use snowmelt_image::exchange;
-use snowmelt_image::source::{Access, Layout, Shape};
+use snowmelt_image::source::{Access, OciLayout, PackOptions};
 use snowmelt_image::{Converted, Options, Result, build};
 use snowmelt_package::{Environment, Installer, Python};
 use snowmelt_types::{Code, ErrorReport, Report};
@@ -122,7 +122,7 @@ fn option(message: String) -> ErrorReport {
     ErrorReport::new(Code::OPTION, message)
 }
 
-fn settings(args: &ImageBuildArgs) -> Result<Settings, ErrorReport> {
+fn settings(args: &ImageBuildArgs) -> Result<BuildSettings, ErrorReport> {
     let words = |text: &Option<String>| {
         let Some(text) = text else { return Ok(None) };
         let words = shlex::split(text).filter(|words| !words.is_empty());
@@ -136,32 +136,32 @@ fn settings(args: &ImageBuildArgs) -> Result<Settings, ErrorReport> {
     {
         environment.push(("PYTHONPATH".to_owned(), path.clone()));
     }
-    Ok(Settings {
+    Ok(BuildSettings {
         environment,
         entrypoint: words(&args.entrypoint)?,
         command: words(&args.command)?,
         working_folder: args.working_folder.clone(),
         user: args.user.clone(),
-        ..Settings::default()
+        ..BuildSettings::default()
     })
 }
 
 /// Models are below code, because code changes more often.
-fn contents(args: &ImageBuildArgs) -> Result<Vec<Part>, ErrorReport> {
+fn contents(args: &ImageBuildArgs) -> Result<Vec<LayerFolder>, ErrorReport> {
     let models = args.model.iter().map(|content| content_part("model", content, MODEL_PATH));
     let codes = args.code.iter().map(|content| content_part("code", content, CODE_PATH));
     models.chain(codes).collect()
 }
 
-fn content_part(kind: &str, content: &Content, default: &str) -> Result<Part, ErrorReport> {
+fn content_part(kind: &str, content: &Content, default: &str) -> Result<LayerFolder, ErrorReport> {
     let folder = &content.folder;
     if !folder.is_dir() {
         let message = format!("the {kind} {} is not a folder", folder.display());
         return Err(option(message).hint("name a folder: FOLDER or FOLDER:/PATH/IN/THE/IMAGE"));
     }
     let at = content.at.as_deref().unwrap_or(default);
-    let part = Part::content(folder, at).map_err(reported)?;
-    Ok(Part { name: format!("{kind} {at}"), ..part })
+    let part = LayerFolder::content(folder, at).map_err(reported)?;
+    Ok(LayerFolder { name: format!("{kind} {at}"), ..part })
 }
 
 /// The layer of Debian packages, from the cache if the same were resolved before.
@@ -169,9 +169,9 @@ async fn debian(
     (args, libraries): (&ImageBuildArgs, &Libraries),
     config: &Config,
     base_image: BaseImage,
-    (store, options): (&Layout, Options),
-    progress: &Arc<ProgressDisplay>,
-) -> Result<(BaseImage, Option<Part>), ErrorReport> {
+    (store, options): (&OciLayout, Options),
+    progress: &Arc<Progress>,
+) -> Result<(BaseImage, Option<LayerFolder>), ErrorReport> {
     if args.debian.is_empty() {
         return Ok((base_image, None));
     }
@@ -202,7 +202,7 @@ async fn debian(
         }
     };
     let name = format!("debian {}", args.debian.join(" "));
-    Ok((base_image, Some(Part { name, ..Part::packages(&folder) })))
+    Ok((base_image, Some(LayerFolder { name, ..LayerFolder::packages(&folder) })))
 }
 
 /// The installed Python packages, which stay unpacked until this is dropped.
@@ -239,14 +239,14 @@ impl Packages {
     }
 
     /// The layers of the packages: one for each wheel, which all images with this wheel share.
-    fn parts(&self, args: &ImageBuildArgs) -> Result<Vec<Part>, ErrorReport> {
+    fn parts(&self, args: &ImageBuildArgs) -> Result<Vec<LayerFolder>, ErrorReport> {
         let Some((installer, environment)) = &self.0 else { return Ok(Vec::new()) };
         let default =
             format!("/usr/local/lib/python{}/dist-packages", installer.python().minor_version());
         let at = args.python_path.as_ref().unwrap_or(&default);
         let part = |wheel: &snowmelt_package::Wheel| {
-            let part = Part::content(&installer.files(wheel), at).map_err(reported)?;
-            Ok(Part { name: format!("python {} {}", wheel.name, wheel.version), ..part })
+            let part = LayerFolder::content(&installer.files(wheel), at).map_err(reported)?;
+            Ok(LayerFolder { name: format!("python {} {}", wheel.name, wheel.version), ..part })
         };
         environment.wheels.iter().map(part).collect()
     }
@@ -254,9 +254,9 @@ impl Packages {
 
 /// Builds the image; returns it with the names of the added layers.
 async fn build_image(
-    (base_image, mut parts, settings): (BaseImage, Vec<Part>, Settings),
-    (store, options): (&Layout, Options),
-    progress: &Arc<ProgressDisplay>,
+    (base_image, mut parts, settings): (BaseImage, Vec<LayerFolder>, BuildSettings),
+    (store, options): (&OciLayout, Options),
+    progress: &Arc<Progress>,
 ) -> Result<(Converted, Vec<String>)> {
     if let BaseImage::Folder(folder) = &base_image {
         parts.insert(0, base_part(folder));
@@ -284,8 +284,8 @@ async fn build_image(
     blocking(progress, run).await
 }
 
-fn base_part(folder: &Path) -> Part {
+fn base_part(folder: &Path) -> LayerFolder {
     let name = "base".to_owned();
-    let shape = Shape::default();
-    Part { name, folder: PathBuf::from(folder), shape, identity: None }
+    let shape = PackOptions::default();
+    LayerFolder { name, folder: PathBuf::from(folder), shape, identity: None }
 }

@@ -30,7 +30,7 @@ use std::sync::Arc;
 use snowmelt_api::PruneRequest;
 use snowmelt_control::client::ApiClient;
 use snowmelt_image::Result;
-use snowmelt_image::source::{Layout, Reference, trust_authorities};
+use snowmelt_image::source::{OciLayout, Reference, trust_authorities};
 use snowmelt_node::Found;
 use snowmelt_types::{ByteSize, ErrorReport, Report};
 
@@ -93,8 +93,8 @@ fn key(config: &Config, printer: Printer) -> CommandOutcome {
 }
 
 /// The folder of local images; created if it does not exist.
-fn layout(config: &Config) -> Result<Layout> {
-    Layout::create(&Found::local_folder(&config.state.value))
+fn layout(config: &Config) -> Result<OciLayout> {
+    OciLayout::create(&Found::local_folder(&config.state.value))
 }
 
 /// A name without the prefix `docker.io/library/`, which names without a registry get.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use snowmelt_image::source::{Described, Origin};
+use snowmelt_image::source::{ConversionSource, Described};
 use snowmelt_image::{Error, Result};
 use snowmelt_types::ByteSize;
 
@@ -78,18 +78,18 @@ impl Drop for Stopping {
 
 /// An origin whose readers report progress and can be cancelled.
 pub(super) struct WatchedOrigin {
-    inner: Arc<dyn Origin + Send + Sync>,
-    watch: ProgressWatch,
+    inner: Arc<dyn ConversionSource + Send + Sync>,
+    watch: Watch,
     bytes: AtomicU64,
 }
 
 impl WatchedOrigin {
-    pub fn new(inner: Arc<dyn Origin + Send + Sync>, watch: ProgressWatch) -> Self {
+    pub fn new(inner: Arc<dyn ConversionSource + Send + Sync>, watch: Watch) -> Self {
         Self { inner, watch, bytes: AtomicU64::new(0) }
     }
 }
 
-impl Origin for WatchedOrigin {
+impl ConversionSource for WatchedOrigin {
     fn describe(&self) -> Result<Described> {
         self.inner.describe()
     }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use snowmelt_image::Converted;
 use snowmelt_image::block::OciDigest;
 use snowmelt_image::build::{LeftOut, debian_package};
-use snowmelt_image::exchange::Sent;
+use snowmelt_image::exchange::UploadCounts;
 use snowmelt_types::{ByteSize, ErrorReport};
 
 use crate::args::ShowFormat;
@@ -25,7 +25,7 @@ pub(super) struct BuildReport {
     /// Number of compressed blocks, including those of the metadata part.
     written_blocks: u64,
     /// Blobs that the registry did not have, if the image was pushed.
-    sent: Option<Sent>,
+    sent: Option<UploadCounts>,
     /// Libraries that Python packages need and the image does not have.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     lacking: Vec<MissingLibrary>,
@@ -60,7 +60,7 @@ impl BuildReport {
         name: String,
         built: &Converted,
         names: &[String],
-        sent: Option<Sent>,
+        sent: Option<UploadCounts>,
         began: Instant,
     ) -> Self {
         let all = &built.image.layers;

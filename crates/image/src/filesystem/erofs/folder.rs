@@ -10,7 +10,7 @@ const ENTRY_BYTES: usize = 12;
 
 /// A name in a folder.
 #[derive(Debug)]
-pub(crate) struct Name<'a> {
+pub(crate) struct EntryName<'a> {
     pub name: &'a [u8],
     pub nid: u64,
     pub kind: NameType,
@@ -31,7 +31,7 @@ pub(super) fn size(lengths: impl Iterator<Item = usize>) -> u64 {
 }
 
 /// Encodes the content of a folder.
-pub(super) fn encode(names: &[Name<'_>]) -> Vec<u8> {
+pub(super) fn encode(names: &[EntryName<'_>]) -> Vec<u8> {
     let mut content = Vec::new();
     let mut rest = names;
     while !rest.is_empty() {
@@ -44,7 +44,7 @@ pub(super) fn encode(names: &[Name<'_>]) -> Vec<u8> {
 }
 
 /// Returns the number of names that fit into one block.
-fn fitting(names: &[Name<'_>]) -> usize {
+fn fitting(names: &[EntryName<'_>]) -> usize {
     let mut used = 0;
     names
         .iter()
@@ -55,7 +55,7 @@ fn fitting(names: &[Name<'_>]) -> usize {
         .count()
 }
 
-fn block(names: &[Name<'_>], content: &mut Vec<u8>) {
+fn block(names: &[EntryName<'_>], content: &mut Vec<u8>) {
     let mut offset = names.len() * ENTRY_BYTES;
     for name in names {
         content.extend(name.nid.to_le_bytes());
@@ -67,7 +67,7 @@ fn block(names: &[Name<'_>], content: &mut Vec<u8>) {
 }
 
 /// Decodes the names of a folder; `None` if the content is malformed.
-pub(super) fn decode(content: &[u8]) -> Option<Vec<Name<'_>>> {
+pub(super) fn decode(content: &[u8]) -> Option<Vec<EntryName<'_>>> {
     let mut names = Vec::new();
     for block in content.chunks(UNIT) {
         decode_block(block, &mut names)?;
@@ -76,7 +76,7 @@ pub(super) fn decode(content: &[u8]) -> Option<Vec<Name<'_>>> {
 }
 
 /// Decodes a block. Its entries come first; the offset of the first name is their end.
-fn decode_block<'a>(block: &'a [u8], names: &mut Vec<Name<'a>>) -> Option<()> {
+fn decode_block<'a>(block: &'a [u8], names: &mut Vec<EntryName<'a>>) -> Option<()> {
     let entries = block.get(..ENTRY_BYTES)?.u16_at(8) as usize;
     if entries == 0 || !entries.is_multiple_of(ENTRY_BYTES) {
         return None;
@@ -91,7 +91,7 @@ fn decode_block<'a>(block: &'a [u8], names: &mut Vec<Name<'a>>) -> Option<()> {
             return None;
         }
         let kind = NameType::of(entry[10])?;
-        names.push(Name { name, nid: entry.u64_at(0), kind });
+        names.push(EntryName { name, nid: entry.u64_at(0), kind });
     }
     Some(())
 }
@@ -107,9 +107,9 @@ mod tests {
         fn the_computed_size_is_the_encoded_size(
             names in proptest::collection::vec(proptest::collection::vec(1u8..255, 1..256), 1..300),
         ) {
-            let entries: Vec<Name<'_>> = names
+            let entries: Vec<EntryName<'_>> = names
                 .iter()
-                .map(|name| Name { name, nid: 1, kind: NameType::File })
+                .map(|name| EntryName { name, nid: 1, kind: NameType::File })
                 .collect();
             prop_assert_eq!(size(names.iter().map(Vec::len)), encode(&entries).len() as u64);
         }

@@ -27,7 +27,7 @@ const CHUNK_BITS_MOST: u32 = 31;
 
 /// The layout of an inode's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Layout {
+pub(crate) enum InodeLayout {
     /// Whole blocks at an address.
     Plain,
     /// The last, partial block follows the inode; the others are at an address.
@@ -65,7 +65,7 @@ impl NameType {
 
 /// An inode in the extended form.
 pub(crate) struct Inode {
-    pub layout: Layout,
+    pub layout: InodeLayout,
     pub xattr_bytes: usize,
     pub mode: u16,
     pub size: u64,
@@ -81,9 +81,9 @@ pub(crate) struct Inode {
 impl Inode {
     pub fn encode(&self) -> [u8; INODE_BYTES] {
         let layout = match self.layout {
-            Layout::Plain => 0,
-            Layout::Inline => 2,
-            Layout::Chunks => 4,
+            InodeLayout::Plain => 0,
+            InodeLayout::Inline => 2,
+            InodeLayout::Chunks => 4,
         };
         let mut bytes = Bytes([0; INODE_BYTES]);
         // The lowest bit marks the extended form.
@@ -104,9 +104,9 @@ impl Inode {
     /// Decodes an inode; `None` for other forms. `bytes` has [`INODE_BYTES`].
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let layout = match bytes.u16_at(0) {
-            1 => Layout::Plain,
-            5 => Layout::Inline,
-            9 => Layout::Chunks,
+            1 => InodeLayout::Plain,
+            5 => InodeLayout::Inline,
+            9 => InodeLayout::Chunks,
             _ => return None,
         };
         Some(Self {

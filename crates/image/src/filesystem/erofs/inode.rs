@@ -3,16 +3,16 @@
 //! Invariant: an inode of any other form is refused before its fields are used.
 
 use super::field::Field;
-use super::format::{self, CHUNK_BYTES, INODE_BYTES, Inode, Layout, NID_BYTES, UNIT};
+use super::format::{self, CHUNK_BYTES, INODE_BYTES, Inode, InodeLayout, NID_BYTES, UNIT};
 use crate::filesystem::tree::Extent;
 use crate::{Error, Result};
 
 /// Linux's PATH_MAX without the zero byte.
 const MAX_LINK_BYTES: u64 = 4095;
 
-/// The type of a file.
+/// The type of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum InodeType {
     Folder,
     Fifo,
     Symlink,
@@ -23,13 +23,15 @@ pub(crate) enum Shape {
 }
 
 /// Returns the type of an inode. Refuses layouts and sizes that the type cannot have.
-pub(super) fn shape(inode: &Inode) -> Result<Shape> {
+pub(super) fn shape(inode: &Inode) -> Result<InodeType> {
     Ok(match (inode.mode >> 12, inode.layout) {
-        (0o04, Layout::Plain | Layout::Inline) => Shape::Folder,
-        (0o01, _) => Shape::Fifo,
-        (0o12, Layout::Plain | Layout::Inline) if inode.size <= MAX_LINK_BYTES => Shape::Symlink,
-        (0o10, Layout::Chunks) if inode.size > 0 => Shape::File,
-        (0o10, Layout::Plain) if inode.size == 0 => Shape::Empty,
+        (0o04, InodeLayout::Plain | InodeLayout::Inline) => InodeType::Folder,
+        (0o01, _) => InodeType::Fifo,
+        (0o12, InodeLayout::Plain | InodeLayout::Inline) if inode.size <= MAX_LINK_BYTES => {
+            InodeType::Symlink
+        }
+        (0o10, InodeLayout::Chunks) if inode.size > 0 => InodeType::File,
+        (0o10, InodeLayout::Plain) if inode.size == 0 => InodeType::Empty,
         _ => return Err(wrong("an inode has an unsupported form")),
     })
 }

@@ -26,8 +26,8 @@ mod xattr;
 
 pub(crate) use format::Inode;
 pub use format::UNIT;
-pub(crate) use inode::Shape;
+pub(crate) use inode::InodeType;
 pub use read::read;
-pub(crate) use volume::{Bytes, File, Statistics, Volume, names};
+pub(crate) use volume::{Bytes, Statistics, Volume, VolumeFile, names};
 pub use write::write;
 pub(crate) use xattr::prefix as xattr_prefix;

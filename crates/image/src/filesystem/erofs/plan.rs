@@ -7,9 +7,9 @@
 
 use std::collections::HashMap;
 
-use super::format::{CHUNK_BYTES, INODE_BYTES, Layout, NID_BYTES, UNIT};
+use super::format::{CHUNK_BYTES, INODE_BYTES, InodeLayout, NID_BYTES, UNIT};
 use super::{folder, xattr};
-use crate::filesystem::tree::{Kind, Node, NodeId, Tree};
+use crate::filesystem::tree::{FileKind, FileNode, NodeId, Tree};
 
 /// An inode and its position.
 pub(super) struct Planned {
@@ -18,7 +18,7 @@ pub(super) struct Planned {
     pub parent: NodeId,
     pub links: u32,
     pub offset: u64,
-    pub layout: Layout,
+    pub layout: InodeLayout,
     pub xattrs: Vec<u8>,
     /// The bytes of the content in the metadata part; 0 for files, whose content is in a layer.
     pub content: u64,
@@ -43,15 +43,15 @@ impl Planned {
     }
 }
 
-/// All inodes in the order of their positions.
-pub(super) struct Plan {
+/// The plan of an image: all inodes in the order of their positions.
+pub(super) struct InodePlan {
     pub inodes: Vec<Planned>,
     pub index: HashMap<NodeId, usize>,
     /// The total size in bytes, which is a number of whole blocks.
     pub bytes: u64,
 }
 
-impl Plan {
+impl InodePlan {
     /// Plans the positions of a tree's inodes. `start` is the lowest offset of the first inode, the
     /// root.
     pub fn new(tree: &Tree, start: u64) -> Self {
@@ -76,9 +76,9 @@ impl Plan {
 
 fn whole_blocks(planned: &Planned) -> u64 {
     match planned.layout {
-        Layout::Plain => planned.content.div_ceil(UNIT as u64),
-        Layout::Inline => planned.content / UNIT as u64,
-        Layout::Chunks => 0,
+        InodeLayout::Plain => planned.content.div_ceil(UNIT as u64),
+        InodeLayout::Inline => planned.content / UNIT as u64,
+        InodeLayout::Chunks => 0,
     }
 }
 
@@ -97,7 +97,7 @@ fn order(tree: &Tree) -> (Vec<Planned>, HashMap<NodeId, usize>) {
             }
             index.insert(child, inodes.len());
             inodes.push(planned(tree, child, folder));
-            if tree.node(child).kind == Kind::Folder {
+            if tree.node(child).kind == FileKind::Folder {
                 below.push(child);
                 inodes[index[&folder]].links += 1;
             }
@@ -108,13 +108,13 @@ fn order(tree: &Tree) -> (Vec<Planned>, HashMap<NodeId, usize>) {
 }
 
 fn planned(tree: &Tree, node: NodeId, parent: NodeId) -> Planned {
-    let is_folder = tree.node(node).kind == Kind::Folder;
+    let is_folder = tree.node(node).kind == FileKind::Folder;
     Planned {
         node,
         parent,
         links: if is_folder { 2 } else { 1 },
         offset: 0,
-        layout: Layout::Plain,
+        layout: InodeLayout::Plain,
         xattrs: xattr::encode(&tree.node(node).attributes.xattrs),
         content: 0,
         block: 0,
@@ -122,20 +122,20 @@ fn planned(tree: &Tree, node: NodeId, parent: NodeId) -> Planned {
 }
 
 /// Sets the position of an inode; returns the lowest offset of the next one.
-fn place(planned: &mut Planned, node: &Node, cursor: u64) -> u64 {
+fn place(planned: &mut Planned, node: &FileNode, cursor: u64) -> u64 {
     let head = (INODE_BYTES + planned.xattrs.len()) as u64;
     let cursor = cursor.next_multiple_of(NID_BYTES);
     planned.content = match &node.kind {
-        Kind::Folder => folder::size(folder_lengths(node)),
-        Kind::Symlink(target) => target.0.len() as u64,
-        Kind::File(_) | Kind::Fifo => 0,
+        FileKind::Folder => folder::size(folder_lengths(node)),
+        FileKind::Symlink(target) => target.0.len() as u64,
+        FileKind::File(_) | FileKind::Fifo => 0,
     };
-    if let Kind::File(extent) = &node.kind {
+    if let FileKind::File(extent) = &node.kind {
         planned.offset = cursor;
         if extent.size == 0 {
             return cursor + head;
         }
-        planned.layout = Layout::Chunks;
+        planned.layout = InodeLayout::Chunks;
         return planned.chunk_offset() + CHUNK_BYTES as u64;
     }
     let tail = planned.content % UNIT as u64;
@@ -148,7 +148,7 @@ fn place(planned: &mut Planned, node: &Node, cursor: u64) -> u64 {
         let last = candidate + head + tail - 1;
         if first / UNIT as u64 == last / UNIT as u64 {
             planned.offset = candidate;
-            planned.layout = Layout::Inline;
+            planned.layout = InodeLayout::Inline;
             return last + 1;
         }
     }
@@ -156,7 +156,7 @@ fn place(planned: &mut Planned, node: &Node, cursor: u64) -> u64 {
 }
 
 /// Returns the lengths of all names of a folder, in order, including `.` and `..`.
-fn folder_lengths(node: &Node) -> impl Iterator<Item = usize> {
+fn folder_lengths(node: &FileNode) -> impl Iterator<Item = usize> {
     let mut lengths: Vec<(&[u8], usize)> =
         node.children.keys().map(|name| (name.as_slice(), name.len())).collect();
     lengths.extend([(&b"."[..], 1), (&b".."[..], 2)]);

@@ -6,18 +6,18 @@
 use std::collections::HashMap;
 
 use super::folder::{self, NameType};
-use super::format::{self, CHUNK_BYTES, INODE_BYTES, Inode, Layout, UNIT};
-use super::inode::{self, Shape, wrong};
+use super::format::{self, CHUNK_BYTES, INODE_BYTES, Inode, InodeLayout, UNIT};
+use super::inode::{self, InodeType, wrong};
 use super::xattr;
 use crate::Result;
-use crate::filesystem::tree::{Attributes, Extent, Kind, Node, NodeId, Target, Tree};
+use crate::filesystem::tree::{Attributes, Extent, FileKind, FileNode, LinkTarget, NodeId, Tree};
 
 /// Decodes the tree of a metadata part, and the size of each device in blocks of [`UNIT`] bytes.
 pub fn read(image: &[u8]) -> Result<(Tree, Vec<u32>)> {
     let head =
         format::head(image).ok_or_else(|| wrong("its superblock has an unsupported form"))?;
     let root = Tree::ROOT;
-    let mut reader = Reader {
+    let mut reader = TreeReader {
         image,
         tree: Tree::of_layers(head.devices.len()),
         devices: head.devices,
@@ -26,7 +26,7 @@ pub fn read(image: &[u8]) -> Result<(Tree, Vec<u32>)> {
         left: image.len(),
     };
     let (kind, attributes) = reader.inode(u64::from(head.root))?;
-    if kind.0 != Kind::Folder {
+    if kind.0 != FileKind::Folder {
         return Err(wrong("its root is not a folder"));
     }
     reader.tree.node_mut(root).attributes = attributes;
@@ -36,7 +36,7 @@ pub fn read(image: &[u8]) -> Result<(Tree, Vec<u32>)> {
     Ok((reader.tree, reader.devices))
 }
 
-struct Reader<'a> {
+struct TreeReader<'a> {
     image: &'a [u8],
     devices: Vec<u32>,
     tree: Tree,
@@ -48,7 +48,7 @@ struct Reader<'a> {
     left: usize,
 }
 
-impl Reader<'_> {
+impl TreeReader<'_> {
     fn folder(&mut self, nid: u64, id: NodeId) -> Result<()> {
         let content = self.content(nid)?;
         for name in folder::decode(&content).ok_or_else(|| wrong("a folder is malformed"))? {
@@ -73,11 +73,11 @@ impl Reader<'_> {
             return Ok(id);
         }
         let ((found, layer), attributes) = self.inode(nid)?;
-        let is_folder = found == Kind::Folder;
+        let is_folder = found == FileKind::Folder;
         if is_folder != (kind == NameType::Folder) {
             return Err(wrong("a name and its file have different types"));
         }
-        let id = self.tree.add(Node::new(found, attributes, layer));
+        let id = self.tree.add(FileNode::new(found, attributes, layer));
         self.known.insert(nid, id);
         if is_folder {
             self.folders.push((nid, id));
@@ -86,18 +86,18 @@ impl Reader<'_> {
     }
 
     /// Reads an inode's kind, the layer of its content, and its attributes.
-    fn inode(&mut self, nid: u64) -> Result<((Kind, usize), Attributes)> {
+    fn inode(&mut self, nid: u64) -> Result<((FileKind, usize), Attributes)> {
         let inode = self.head_of(nid)?;
         let kind = match inode::shape(&inode)? {
-            Shape::Folder => (Kind::Folder, 0),
-            Shape::Fifo => (Kind::Fifo, 0),
-            Shape::Symlink => (Kind::Symlink(Target(self.content(nid)?)), 0),
-            Shape::File => {
+            InodeType::Folder => (FileKind::Folder, 0),
+            InodeType::Fifo => (FileKind::Fifo, 0),
+            InodeType::Symlink => (FileKind::Symlink(LinkTarget(self.content(nid)?)), 0),
+            InodeType::File => {
                 let chunk = self.bytes(inode::chunk_offset(nid, &inode)?, CHUNK_BYTES)?;
                 let (extent, layer) = inode::extent(&inode, chunk, &self.devices)?;
-                (Kind::File(extent), layer)
+                (FileKind::File(extent), layer)
             }
-            Shape::Empty => (Kind::File(Extent::default()), 0),
+            InodeType::Empty => (FileKind::File(Extent::default()), 0),
         };
         let xattrs = self.bytes(inode::xattr_offset(nid)?, inode.xattr_bytes)?;
         let attributes = Attributes {
@@ -116,7 +116,7 @@ impl Reader<'_> {
         let size = usize::try_from(inode.size).unwrap_or(usize::MAX);
         let left = self.left.checked_sub(size);
         self.left = left.ok_or_else(|| wrong("its folders are larger than the whole part"))?;
-        let tail = if inode.layout == Layout::Inline { size % UNIT } else { 0 };
+        let tail = if inode.layout == InodeLayout::Inline { size % UNIT } else { 0 };
         let whole = self.bytes_of_blocks(inode.union, size - tail)?;
         let inline = self.bytes(inode::inline_offset(nid, &inode)?, tail)?;
         Ok([whole, inline].concat())
@@ -144,15 +144,15 @@ mod tests {
 
     use super::*;
     use crate::filesystem::erofs::{volume, write};
-    use crate::filesystem::tree::{Change, Entry, EntryPath, Time};
+    use crate::filesystem::tree::{EntryPath, LayerChange, LayerEntry, Time};
 
-    fn entry() -> impl Strategy<Value = Entry> {
+    fn entry() -> impl Strategy<Value = LayerEntry> {
         let path = proptest::collection::vec("[a-c]{1,40}", 1..4).prop_map(|names| names.join("/"));
         let kind = prop_oneof![
-            (0u64..3_000_000).prop_map(|size| Kind::File(Extent { size, block: size % 7 })),
-            Just(Kind::Folder),
-            Just(Kind::Fifo),
-            (1usize..4096).prop_map(|length| Kind::Symlink(Target(vec![b't'; length]))),
+            (0u64..3_000_000).prop_map(|size| FileKind::File(Extent { size, block: size % 7 })),
+            Just(FileKind::Folder),
+            Just(FileKind::Fifo),
+            (1usize..4096).prop_map(|length| FileKind::Symlink(LinkTarget(vec![b't'; length]))),
         ];
         let attributes = (0u16..0o10000, any::<u32>(), any::<i64>(), ".{0,300}").prop_map(
             |(mode, uid, seconds, value)| {
@@ -162,19 +162,19 @@ mod tests {
                 Attributes { mode, uid, gid: uid / 2, mtime, xattrs }
             },
         );
-        (path, kind, attributes).prop_map(|(path, kind, attributes)| Entry {
+        (path, kind, attributes).prop_map(|(path, kind, attributes)| LayerEntry {
             path: EntryPath::parse(path.as_bytes()).unwrap(),
-            change: Change::Put(kind, attributes),
+            change: LayerChange::Put(kind, attributes),
         })
     }
 
     fn same(one: (&Tree, NodeId), other: (&Tree, NodeId)) {
         let a = one.0.node(one.1);
         let b = other.0.node(other.1);
-        let has_bytes = matches!(&a.kind, Kind::File(extent) if extent.size > 0);
-        let kind = |node: &Node| match &node.kind {
+        let has_bytes = matches!(&a.kind, FileKind::File(extent) if extent.size > 0);
+        let kind = |node: &FileNode| match &node.kind {
             // The position of an empty file is not stored.
-            Kind::File(extent) if extent.size == 0 => Kind::File(Extent::default()),
+            FileKind::File(extent) if extent.size == 0 => FileKind::File(Extent::default()),
             kind => kind.clone(),
         };
         assert_eq!((kind(a), &a.attributes), (kind(b), &b.attributes));
@@ -207,14 +207,14 @@ mod tests {
         #[test]
         fn never_panics_on_damaged_bytes(at in 0usize..16_384, value in any::<u8>()) {
             let path = |text: &str| EntryPath::parse(text.as_bytes()).unwrap();
-            let put = |name: &str, kind| Entry {
+            let put = |name: &str, kind| LayerEntry {
                 path: path(name),
-                change: Change::Put(kind, Attributes::default()),
+                change: LayerChange::Put(kind, Attributes::default()),
             };
             let mut tree = Tree::default();
-            let names: Vec<Entry> = (0..300).map(|n| put(&format!("d/{n}"), Kind::Fifo)).collect();
+            let names: Vec<_> = (0..300).map(|n| put(&format!("d/{n}"), FileKind::Fifo)).collect();
             tree.apply(&names).unwrap();
-            tree.apply(&[put("l", Kind::Symlink(Target(b"d".to_vec())))]).unwrap();
+            tree.apply(&[put("l", FileKind::Symlink(LinkTarget(b"d".to_vec())))]).unwrap();
             let mut image = write(&tree, &[0, 0]).unwrap();
             let at = at % image.len();
             image[at] = value;

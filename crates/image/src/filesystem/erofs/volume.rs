@@ -7,9 +7,9 @@ use std::ops::Range;
 
 use tokio::sync::OnceCell;
 
-use super::folder::{self, Name};
-use super::format::{self, CHUNK_BYTES, Head, INODE_BYTES, Inode, Layout, UNIT};
-use super::inode::{self, Shape, wrong};
+use super::folder::{self, EntryName};
+use super::format::{self, CHUNK_BYTES, Head, INODE_BYTES, Inode, InodeLayout, UNIT};
+use super::inode::{self, InodeType, wrong};
 use super::xattr;
 use crate::Result;
 use crate::filesystem::tree::{Extent, Xattrs};
@@ -31,10 +31,10 @@ pub(crate) struct Volume<B> {
 }
 
 /// An inode with its number.
-pub(crate) struct File {
+pub(crate) struct VolumeFile {
     pub nid: u64,
     pub inode: Inode,
-    pub shape: Shape,
+    pub shape: InodeType,
 }
 
 /// Total sizes of an image.
@@ -63,17 +63,17 @@ impl<B: Bytes> Volume<B> {
     }
 
     /// Reads an inode.
-    pub async fn file(&self, nid: u64) -> Result<File> {
+    pub async fn file(&self, nid: u64) -> Result<VolumeFile> {
         let bytes = self.at(inode::offset(nid)?, INODE_BYTES).await?;
         let inode =
             Inode::decode(&bytes).ok_or_else(|| wrong("an inode has an unsupported form"))?;
         let shape = inode::shape(&inode)?;
-        Ok(File { nid, inode, shape })
+        Ok(VolumeFile { nid, inode, shape })
     }
 
     /// Looks up the inode number of a name in a folder by binary search: names are sorted over all
     /// blocks.
-    pub async fn lookup(&self, folder: &File, wanted: &[u8]) -> Result<Option<u64>> {
+    pub async fn lookup(&self, folder: &VolumeFile, wanted: &[u8]) -> Result<Option<u64>> {
         let mut low = 0;
         let mut high = self.blocks_of(folder)?;
         while low < high {
@@ -94,21 +94,21 @@ impl<B: Bytes> Volume<B> {
     }
 
     /// Returns the number of blocks of a folder.
-    pub fn blocks_of(&self, folder: &File) -> Result<u64> {
+    pub fn blocks_of(&self, folder: &VolumeFile) -> Result<u64> {
         match folder.shape {
-            Shape::Folder => Ok(folder.inode.size.div_ceil(UNIT as u64)),
+            InodeType::Folder => Ok(folder.inode.size.div_ceil(UNIT as u64)),
             _ => Err(wrong("a file is used as a folder")),
         }
     }
 
     /// Reads a block of content in the metadata part: names for [`names`], or the target of a link.
-    pub async fn block(&self, file: &File, index: u64) -> Result<Vec<u8>> {
+    pub async fn block(&self, file: &VolumeFile, index: u64) -> Result<Vec<u8>> {
         let outside = || wrong("an offset is past its end");
         let unit = UNIT as u64;
         let start = index.checked_mul(unit).ok_or_else(outside)?;
         let left = file.inode.size.checked_sub(start).ok_or_else(outside)?;
         let length = left.min(unit) as usize;
-        if file.inode.layout == Layout::Inline && left < unit {
+        if file.inode.layout == InodeLayout::Inline && left < unit {
             return self.at(inode::inline_offset(file.nid, &file.inode)?, length).await;
         }
         let at = u64::from(file.inode.union).checked_mul(unit);
@@ -117,8 +117,8 @@ impl<B: Bytes> Volume<B> {
     }
 
     /// Reads the extent of a file's bytes and its layer; `None` if the file has no bytes.
-    pub async fn extent(&self, file: &File) -> Result<Option<(Extent, usize)>> {
-        if file.shape != Shape::File {
+    pub async fn extent(&self, file: &VolumeFile) -> Result<Option<(Extent, usize)>> {
+        if file.shape != InodeType::File {
             return Ok(None);
         }
         let chunk = self.at(inode::chunk_offset(file.nid, &file.inode)?, CHUNK_BYTES).await?;
@@ -126,7 +126,7 @@ impl<B: Bytes> Volume<B> {
     }
 
     /// Reads all extended attributes of a file.
-    pub async fn xattrs(&self, file: &File) -> Result<Xattrs> {
+    pub async fn xattrs(&self, file: &VolumeFile) -> Result<Xattrs> {
         if file.inode.xattr_bytes == 0 {
             return Ok(Xattrs::new());
         }
@@ -152,7 +152,7 @@ impl<B: Bytes> Volume<B> {
 }
 
 /// Decodes the names in a block of a folder.
-pub(crate) fn names(block: &[u8]) -> Result<Vec<Name<'_>>> {
+pub(crate) fn names(block: &[u8]) -> Result<Vec<EntryName<'_>>> {
     folder::decode(block).ok_or_else(|| wrong("a folder is malformed"))
 }
 
@@ -165,7 +165,7 @@ pub(super) mod tests {
     use futures::executor::block_on;
 
     use super::*;
-    use crate::filesystem::tree::{Attributes, Kind, NodeId, Target, Tree};
+    use crate::filesystem::tree::{Attributes, FileKind, LinkTarget, NodeId, Tree};
 
     impl Bytes for &[u8] {
         fn size(&self) -> u64 {
@@ -177,7 +177,7 @@ pub(super) mod tests {
         }
     }
 
-    type Described = BTreeMap<PathBuf, (Kind, Attributes, usize)>;
+    type Described = BTreeMap<PathBuf, (FileKind, Attributes, usize)>;
 
     /// Looks up every path, up to `most` of them.
     pub fn walk(image: &[u8], layers: usize, most: usize) -> Result<Described> {
@@ -194,7 +194,7 @@ pub(super) mod tests {
                     let looked_up = block_on(volume.lookup(&folder, name.name))?;
                     assert!(most < usize::MAX || looked_up == Some(name.nid), "{below:?}");
                     let described = describe(&volume, name.nid)?;
-                    if described.0 == Kind::Folder {
+                    if described.0 == FileKind::Folder {
                         folders.push((below.clone(), name.nid));
                     }
                     found.insert(below, described);
@@ -207,16 +207,18 @@ pub(super) mod tests {
         Ok(found)
     }
 
-    fn describe(volume: &Volume<&[u8]>, nid: u64) -> Result<(Kind, Attributes, usize)> {
+    fn describe(volume: &Volume<&[u8]>, nid: u64) -> Result<(FileKind, Attributes, usize)> {
         let file = block_on(volume.file(nid))?;
         let (kind, layer) = match file.shape {
-            Shape::Folder => (Kind::Folder, 0),
-            Shape::Fifo => (Kind::Fifo, 0),
-            Shape::Symlink => (Kind::Symlink(Target(block_on(volume.block(&file, 0))?)), 0),
-            Shape::Empty => (Kind::File(Extent::default()), 0),
-            Shape::File => match block_on(volume.extent(&file))? {
-                Some((extent, layer)) => (Kind::File(extent), layer),
-                None => (Kind::File(Extent::default()), 0),
+            InodeType::Folder => (FileKind::Folder, 0),
+            InodeType::Fifo => (FileKind::Fifo, 0),
+            InodeType::Symlink => {
+                (FileKind::Symlink(LinkTarget(block_on(volume.block(&file, 0))?)), 0)
+            }
+            InodeType::Empty => (FileKind::File(Extent::default()), 0),
+            InodeType::File => match block_on(volume.extent(&file))? {
+                Some((extent, layer)) => (FileKind::File(extent), layer),
+                None => (FileKind::File(Extent::default()), 0),
             },
         };
         let Inode { mode, uid, gid, mtime, .. } = file.inode;

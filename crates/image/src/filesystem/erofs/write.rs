@@ -1,11 +1,11 @@
 //! Encodes a tree and the sizes of its layers' blobs as a metadata part.
 
-use super::folder::{self, Name};
+use super::folder::{self, EntryName};
 use super::format::{
-    INODE_BYTES, Inode, Layout, NameType, Super, UNIT, chunk, chunk_form, head_bytes, put_head,
+    INODE_BYTES, Inode, InodeLayout, NameType, Super, UNIT, chunk, chunk_form, head_bytes, put_head,
 };
-use super::plan::{Plan, Planned};
-use crate::filesystem::tree::{Kind, Node, Tree};
+use super::plan::{InodePlan, Planned};
+use crate::filesystem::tree::{FileKind, FileNode, Tree};
 use crate::{Error, Result};
 
 /// Encodes the metadata part of an image. `devices` are the raw bytes of each layer's blob; they
@@ -15,11 +15,11 @@ pub fn write(tree: &Tree, devices: &[u64]) -> Result<Vec<u8>> {
     if devices.len() > usize::from(u16::MAX) || devices.len() < tree.layers() {
         return Err(Error::refused("the image", format!("it has {} layers", tree.layers())));
     }
-    let plan = Plan::new(tree, head_bytes(devices.len()) as u64);
+    let plan = InodePlan::new(tree, head_bytes(devices.len()) as u64);
     let total = blocks(plan.bytes)?;
     let mut image = vec![0; plan.bytes as usize];
     for (number, planned) in plan.inodes.iter().enumerate() {
-        Writer { tree, plan: &plan, devices: &devices }.inode(number, planned, &mut image)?;
+        TreeWriter { tree, plan: &plan, devices: &devices }.inode(number, planned, &mut image)?;
     }
     let mut uuid = [0; 16];
     uuid.copy_from_slice(&blake3::hash(&image).as_bytes()[..16]);
@@ -45,17 +45,17 @@ fn blocks(bytes: u64) -> Result<u32> {
     })
 }
 
-struct Writer<'a> {
+struct TreeWriter<'a> {
     tree: &'a Tree,
-    plan: &'a Plan,
+    plan: &'a InodePlan,
     devices: &'a [u32],
 }
 
-impl Writer<'_> {
+impl TreeWriter<'_> {
     fn inode(&self, number: usize, planned: &Planned, image: &mut [u8]) -> Result<()> {
         let node = self.tree.node(planned.node);
         let (size, union) = match &node.kind {
-            Kind::File(extent) if extent.size > 0 => {
+            FileKind::File(extent) if extent.size > 0 => {
                 put(image, planned.chunk_offset(), &self.chunk(node)?);
                 (extent.size, chunk_form(extent.size))
             }
@@ -80,27 +80,27 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn content(&self, planned: &Planned, node: &Node, image: &mut [u8]) {
+    fn content(&self, planned: &Planned, node: &FileNode, image: &mut [u8]) {
         let content = match &node.kind {
-            Kind::Folder => folder::encode(&self.names(planned, node)),
-            Kind::Symlink(target) => target.0.clone(),
-            Kind::File(_) | Kind::Fifo => return,
+            FileKind::Folder => folder::encode(&self.names(planned, node)),
+            FileKind::Symlink(target) => target.0.clone(),
+            FileKind::File(_) | FileKind::Fifo => return,
         };
         let whole = match planned.layout {
-            Layout::Inline => content.len() / UNIT * UNIT,
-            Layout::Plain | Layout::Chunks => content.len(),
+            InodeLayout::Inline => content.len() / UNIT * UNIT,
+            InodeLayout::Plain | InodeLayout::Chunks => content.len(),
         };
         put(image, planned.block * UNIT as u64, &content[..whole]);
         put(image, planned.inline_offset(), &content[whole..]);
     }
 
-    fn names<'a>(&'a self, planned: &Planned, node: &'a Node) -> Vec<Name<'a>> {
+    fn names<'a>(&'a self, planned: &Planned, node: &'a FileNode) -> Vec<EntryName<'a>> {
         let folder =
-            |name, node| Name { name, nid: self.plan.of(node).nid(), kind: NameType::Folder };
-        let mut names: Vec<Name<'_>> = node
+            |name, node| EntryName { name, nid: self.plan.of(node).nid(), kind: NameType::Folder };
+        let mut names: Vec<EntryName<'_>> = node
             .children
             .iter()
-            .map(|(name, child)| Name {
+            .map(|(name, child)| EntryName {
                 name,
                 nid: self.plan.of(*child).nid(),
                 kind: name_type(&self.tree.node(*child).kind),
@@ -112,8 +112,8 @@ impl Writer<'_> {
     }
 
     /// Encodes the single chunk of a file. Refuses an extent that is outside of its device.
-    fn chunk(&self, node: &Node) -> Result<[u8; 8]> {
-        let Kind::File(extent) = &node.kind else { return Ok([0; 8]) };
+    fn chunk(&self, node: &FileNode) -> Result<[u8; 8]> {
+        let FileKind::File(extent) = &node.kind else { return Ok([0; 8]) };
         let end = extent.block.saturating_add(extent.size.div_ceil(UNIT as u64));
         match self.devices.get(node.layer) {
             Some(blocks) if end <= u64::from(*blocks) => {
@@ -130,20 +130,20 @@ fn put(image: &mut [u8], offset: u64, bytes: &[u8]) {
     }
 }
 
-fn type_bits(kind: &Kind) -> u16 {
+fn type_bits(kind: &FileKind) -> u16 {
     match kind {
-        Kind::Fifo => 0o010_000,
-        Kind::Folder => 0o040_000,
-        Kind::File(_) => 0o100_000,
-        Kind::Symlink(_) => 0o120_000,
+        FileKind::Fifo => 0o010_000,
+        FileKind::Folder => 0o040_000,
+        FileKind::File(_) => 0o100_000,
+        FileKind::Symlink(_) => 0o120_000,
     }
 }
 
-fn name_type(kind: &Kind) -> NameType {
+fn name_type(kind: &FileKind) -> NameType {
     match kind {
-        Kind::Fifo => NameType::Fifo,
-        Kind::Folder => NameType::Folder,
-        Kind::File(_) => NameType::File,
-        Kind::Symlink(_) => NameType::Symlink,
+        FileKind::Fifo => NameType::Fifo,
+        FileKind::Folder => NameType::Folder,
+        FileKind::File(_) => NameType::File,
+        FileKind::Symlink(_) => NameType::Symlink,
     }
 }

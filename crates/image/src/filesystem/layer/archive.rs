@@ -8,26 +8,26 @@ use std::io::{self, Read, Seek, SeekFrom};
 
 use tar::{EntryType, Header};
 
-use super::Limits;
-use super::pax::{self, Records};
+use super::LayerLimits;
+use super::pax::{self, PaxRecords};
 use crate::{Error, Result};
 
 const RECORD: usize = 512;
 
 /// A member with its long names and extended headers applied.
-pub(crate) struct Member {
+pub(crate) struct ArchiveMember {
     pub path: Vec<u8>,
     pub link: Vec<u8>,
     pub size: u64,
     pub header: Header,
-    pub records: Records,
+    pub records: PaxRecords,
 }
 
 /// A tar stream that is read once.
 pub(crate) struct Archive<R> {
     stream: R,
-    limits: Limits,
-    global: Records,
+    limits: LayerLimits,
+    global: PaxRecords,
     /// Remaining bytes of the current member, and its padding.
     left: u64,
     padding: u64,
@@ -35,15 +35,15 @@ pub(crate) struct Archive<R> {
 }
 
 impl<R: Read> Archive<R> {
-    pub fn new(stream: R, limits: Limits) -> Self {
-        Self { stream, limits, global: Records::new(), left: 0, padding: 0, read: 0 }
+    pub fn new(stream: R, limits: LayerLimits) -> Self {
+        Self { stream, limits, global: PaxRecords::new(), left: 0, padding: 0, read: 0 }
     }
 
     /// Reads the next member; skips the rest of the current one.
-    pub fn next(&mut self) -> Result<Option<Member>> {
+    pub fn next(&mut self) -> Result<Option<ArchiveMember>> {
         let mut path = None;
         let mut link = None;
-        let mut records = Records::new();
+        let mut records = PaxRecords::new();
         loop {
             self.skip()?;
             let Some(header) = self.header()? else {
@@ -64,7 +64,7 @@ impl<R: Read> Archive<R> {
                     let kept = self.global.iter().map(|(key, value)| key.len() + value.len());
                     let kept = kept.sum::<usize>() as u64;
                     let most = self.limits.header_bytes;
-                    Limits::check(kept, most, "the global headers of a layer", "bytes")?;
+                    LayerLimits::check(kept, most, "the global headers of a layer", "bytes")?;
                 }
                 EntryType::XHeader => records = pax::parse(&self.extension(size)?)?,
                 EntryType::GNULongName => path = Some(self.long(size)?),
@@ -101,8 +101,8 @@ impl<R: Read> Archive<R> {
         header: Header,
         path: Option<Vec<u8>>,
         link: Option<Vec<u8>>,
-        records: Records,
-    ) -> Result<Member> {
+        records: PaxRecords,
+    ) -> Result<ArchiveMember> {
         let mut all = self.global.clone();
         all.extend(records);
         // An empty value resets a field; an attribute may be empty.
@@ -121,7 +121,13 @@ impl<R: Read> Archive<R> {
         // Links and folders have no content, even if the header has a size.
         let has_content = matches!(header.entry_type(), EntryType::Regular | EntryType::Continuous);
         self.begin(if has_content { size } else { 0 });
-        Ok(Member { path, link: link.unwrap_or_default(), size: self.left, header, records: all })
+        Ok(ArchiveMember {
+            path,
+            link: link.unwrap_or_default(),
+            size: self.left,
+            header,
+            records: all,
+        })
     }
 
     fn begin(&mut self, size: u64) {
@@ -162,7 +168,7 @@ impl<R: Read> Archive<R> {
 
     /// Reads the content of a header that describes the following member.
     fn extension(&mut self, size: u64) -> Result<Vec<u8>> {
-        Limits::check(size, self.limits.header_bytes, "a header in a layer", "bytes")?;
+        LayerLimits::check(size, self.limits.header_bytes, "a header in a layer", "bytes")?;
         self.begin(size);
         let mut content = vec![0; size as usize];
         let mut at = 0;
@@ -200,7 +206,7 @@ impl<R: Read> Archive<R> {
             }
         };
         self.read += count as u64;
-        Limits::check(self.read, self.limits.bytes, "a layer", "uncompressed bytes")?;
+        LayerLimits::check(self.read, self.limits.bytes, "a layer", "uncompressed bytes")?;
         Ok(count)
     }
 }
@@ -231,7 +237,7 @@ fn size_of(header: &Header) -> Result<u64> {
 }
 
 /// Parses a decimal number of an extended header.
-pub(super) fn number(records: &Records, key: &str) -> Result<Option<u64>> {
+pub(super) fn number(records: &PaxRecords, key: &str) -> Result<Option<u64>> {
     let Some(value) = records.get(key.as_bytes()) else { return Ok(None) };
     let parsed = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
     parsed.map(Some).ok_or_else(|| wrong(&format!("the record `{key}` is not a number")))

@@ -4,7 +4,7 @@ use crate::{Error, Result};
 
 /// Limits of one layer. The defaults are far above the sizes of real images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct LayerLimits {
     /// The most entries.
     pub entries: u64,
     /// The most bytes of the uncompressed stream.
@@ -15,7 +15,7 @@ pub struct Limits {
     pub header_bytes: u64,
 }
 
-impl Default for Limits {
+impl Default for LayerLimits {
     fn default() -> Self {
         Self {
             entries: 4_000_000,
@@ -26,7 +26,7 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
+impl LayerLimits {
     pub(super) fn check(found: u64, limit: u64, what: &str, unit: &'static str) -> Result<()> {
         if found <= limit {
             return Ok(());

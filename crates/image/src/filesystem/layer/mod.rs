@@ -20,5 +20,5 @@ mod read;
 pub(crate) use archive::Archive;
 pub use decompress::decompress;
 pub(crate) use decompress::is_compressed;
-pub use limits::Limits;
+pub use limits::LayerLimits;
 pub use read::{Layer, read_layer};

@@ -9,11 +9,11 @@ use crate::{Error, Result};
 pub(super) const XATTR: &[u8] = b"SCHILY.xattr.";
 
 /// The keys and values of one header.
-pub(super) type Records = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(super) type PaxRecords = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Parses all records. An empty value resets a record of a global header and is kept as such.
-pub(super) fn parse(mut bytes: &[u8]) -> Result<Records> {
-    let mut records = Records::new();
+pub(super) fn parse(mut bytes: &[u8]) -> Result<PaxRecords> {
+    let mut records = PaxRecords::new();
     while !bytes.is_empty() {
         let (record, rest) = cut(bytes).ok_or_else(wrong)?;
         let equals = record.iter().position(|byte| *byte == b'=').ok_or_else(wrong)?;

@@ -6,13 +6,14 @@ use serde::{Deserialize, Serialize};
 use sha2::Digest as _;
 use tar::EntryType;
 
-use super::archive::{Archive, Member, number, unreadable, wrong};
-use super::pax::{self, Records};
-use super::{Limits, decompress};
+use super::archive::{Archive, ArchiveMember, number, unreadable, wrong};
+use super::pax::{self, PaxRecords};
+use super::{LayerLimits, decompress};
 use crate::block::{BlobSummary, BlobWriter, OciDigest};
 use crate::filesystem::erofs::UNIT;
 use crate::filesystem::tree::{
-    Attributes, Change, Entry, EntryPath, Extent, Kind, MAX_NAME_BYTES, Target, Time, Xattrs,
+    Attributes, EntryPath, Extent, FileKind, LayerChange, LayerEntry, LinkTarget, MAX_NAME_BYTES,
+    Time, Xattrs,
 };
 use crate::{Error, Result};
 
@@ -34,7 +35,7 @@ pub struct Layer {
     /// The contents of all its files.
     pub blob: BlobSummary,
     /// The changes to the layers below.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<LayerEntry>,
     /// The number of device nodes that were omitted.
     pub devices: u64,
 }
@@ -42,12 +43,12 @@ pub struct Layer {
 /// Reads a layer with any compression to its end; writes contents to `blob`.
 pub fn read_layer<W: Write>(
     stream: impl Read,
-    limits: Limits,
+    limits: LayerLimits,
     mut blob: BlobWriter<W>,
 ) -> Result<(Layer, W)> {
     let plain = decompress(stream).map_err(unreadable)?;
     let mut archive = Archive::new(Hashing::new(plain), limits);
-    let mut reader = Reader { limits, entries: Vec::new(), metadata_bytes: 0, devices: 0 };
+    let mut reader = LayerReader { limits, entries: Vec::new(), metadata_bytes: 0, devices: 0 };
     while let Some(member) = archive.next()? {
         reader.member(member, &mut archive, &mut blob)?;
     }
@@ -56,17 +57,17 @@ pub fn read_layer<W: Write>(
     Ok((Layer { diff_id, blob, entries: reader.entries, devices: reader.devices }, out))
 }
 
-struct Reader {
-    limits: Limits,
-    entries: Vec<Entry>,
+struct LayerReader {
+    limits: LayerLimits,
+    entries: Vec<LayerEntry>,
     metadata_bytes: u64,
     devices: u64,
 }
 
-impl Reader {
+impl LayerReader {
     fn member<W: Write>(
         &mut self,
-        member: Member,
+        member: ArchiveMember,
         archive: &mut Archive<impl Read>,
         blob: &mut BlobWriter<W>,
     ) -> Result<()> {
@@ -76,36 +77,41 @@ impl Reader {
             return self.push(change);
         }
         let change = match member.header.entry_type() {
-            EntryType::Link => Change::Link(EntryPath::parse(&member.link)?),
+            EntryType::Link => LayerChange::Link(EntryPath::parse(&member.link)?),
             EntryType::Char | EntryType::Block => {
                 self.devices += 1;
                 return Ok(());
             }
-            _ => Change::Put(kind(&path, &member, archive, blob)?, attributes(&path, &member)?),
+            _ => {
+                LayerChange::Put(kind(&path, &member, archive, blob)?, attributes(&path, &member)?)
+            }
         };
-        self.push(Some(Entry { path, change }))
+        self.push(Some(LayerEntry { path, change }))
     }
 
-    fn push(&mut self, entry: Option<Entry>) -> Result<()> {
+    fn push(&mut self, entry: Option<LayerEntry>) -> Result<()> {
         self.entries.extend(entry);
-        Limits::check(self.entries.len() as u64, self.limits.entries, "a layer", "entries")
+        LayerLimits::check(self.entries.len() as u64, self.limits.entries, "a layer", "entries")
     }
 
-    fn count(&mut self, member: &Member) -> Result<()> {
+    fn count(&mut self, member: &ArchiveMember) -> Result<()> {
         let records: usize =
             member.records.iter().map(|(key, value)| key.len() + value.len()).sum();
         self.metadata_bytes += (member.path.len() + member.link.len() + records) as u64;
         let limit = self.limits.metadata_bytes;
-        Limits::check(self.metadata_bytes, limit, "a layer", "bytes of names and attributes")
+        LayerLimits::check(self.metadata_bytes, limit, "a layer", "bytes of names and attributes")
     }
 }
 
 /// Returns the change that a whiteout represents: `None` if the path is no whiteout, `Some(None)`
 /// for a whiteout that is ignored.
-fn whiteout(path: &EntryPath) -> Result<Option<Option<Entry>>> {
+fn whiteout(path: &EntryPath) -> Result<Option<Option<LayerEntry>>> {
     let Some((_, name)) = path.split() else { return Ok(None) };
     if name == OPAQUE {
-        return Ok(Some(Some(Entry { path: path.parent(), change: Change::HideContent })));
+        return Ok(Some(Some(LayerEntry {
+            path: path.parent(),
+            change: LayerChange::HideContent,
+        })));
     }
     if name.starts_with(WHITEOUT_META) {
         return Ok(Some(None));
@@ -115,27 +121,29 @@ fn whiteout(path: &EntryPath) -> Result<Option<Option<Entry>>> {
         Some(b"" | b"." | b"..") => {
             Err(Error::refused(format!("the entry `{path}`"), "it is a whiteout without a name"))
         }
-        Some(hidden) => Ok(Some(Some(Entry { path: path.renamed(hidden), change: Change::Hide }))),
+        Some(hidden) => {
+            Ok(Some(Some(LayerEntry { path: path.renamed(hidden), change: LayerChange::Hide })))
+        }
     }
 }
 
 fn kind<W: Write>(
     path: &EntryPath,
-    member: &Member,
+    member: &ArchiveMember,
     archive: &mut Archive<impl Read>,
     blob: &mut BlobWriter<W>,
-) -> Result<Kind> {
+) -> Result<FileKind> {
     let refuse = |reason: String| Err(Error::refused(format!("the entry `{path}`"), reason));
     match member.header.entry_type() {
-        EntryType::Directory => Ok(Kind::Folder),
-        EntryType::Fifo => Ok(Kind::Fifo),
+        EntryType::Directory => Ok(FileKind::Folder),
+        EntryType::Fifo => Ok(FileKind::Fifo),
         EntryType::Symlink if member.link.is_empty() => refuse("it has no link target".to_owned()),
         EntryType::Symlink if member.link.len() > MAX_LINK_BYTES || member.link.contains(&0) => {
             refuse("its link target is invalid".to_owned())
         }
-        EntryType::Symlink => Ok(Kind::Symlink(Target(member.link.clone()))),
+        EntryType::Symlink => Ok(FileKind::Symlink(LinkTarget(member.link.clone()))),
         // The form of folders in old archives.
-        EntryType::Regular if member.path.ends_with(b"/") => Ok(Kind::Folder),
+        EntryType::Regular if member.path.ends_with(b"/") => Ok(FileKind::Folder),
         EntryType::Regular | EntryType::Continuous => content(member.size, archive, blob),
         other => refuse(format!("its type {:?} is unknown", char::from(other.as_byte()))),
     }
@@ -145,9 +153,9 @@ fn content<W: Write>(
     size: u64,
     archive: &mut Archive<impl Read>,
     blob: &mut BlobWriter<W>,
-) -> Result<Kind> {
+) -> Result<FileKind> {
     if size == 0 {
-        return Ok(Kind::File(Extent::default()));
+        return Ok(FileKind::File(Extent::default()));
     }
     let block = blob.position() / UNIT as u64;
     let mut buffer = [0; 64 << 10];
@@ -159,10 +167,10 @@ fn content<W: Write>(
         blob.append(&buffer[..count])?;
     }
     blob.align(UNIT)?;
-    Ok(Kind::File(Extent { size, block }))
+    Ok(FileKind::File(Extent { size, block }))
 }
 
-fn attributes(path: &EntryPath, member: &Member) -> Result<Attributes> {
+fn attributes(path: &EntryPath, member: &ArchiveMember) -> Result<Attributes> {
     let header = &member.header;
     let records = &member.records;
     let id = |key: &str, bytes: &[u8], field: io::Result<u64>| -> Result<u32> {
@@ -187,7 +195,7 @@ fn attributes(path: &EntryPath, member: &Member) -> Result<Attributes> {
     })
 }
 
-fn mtime(member: &Member) -> Result<Time> {
+fn mtime(member: &ArchiveMember) -> Result<Time> {
     match member.records.get(&b"mtime"[..]) {
         Some(text) => pax::time(text).ok_or_else(|| wrong("a time is not a number")),
         None => {
@@ -208,7 +216,7 @@ fn or_zero<T: Default>(bytes: &[u8], field: io::Result<T>, reason: &str) -> Resu
 
 /// Collects the extended attributes of an entry. Only namespaces are accepted that a read-only file
 /// system can store. Others are refused, because a program may rely on them.
-fn xattrs(path: &EntryPath, records: &Records) -> Result<Xattrs> {
+fn xattrs(path: &EntryPath, records: &PaxRecords) -> Result<Xattrs> {
     let refuse = |reason: &str| {
         Err(Error::refused(format!("the entry `{path}`"), format!("its attributes {reason}")))
     };
@@ -258,7 +266,7 @@ mod tests {
     use super::*;
     use crate::block::BlockSize;
 
-    fn read(bytes: &[u8], limits: Limits) -> Result<Layer> {
+    fn read(bytes: &[u8], limits: LayerLimits) -> Result<Layer> {
         let blob = BlobWriter::new(Vec::new(), Path::new("memory"), BlockSize::MIN);
         read_layer(bytes, limits, blob).map(|(layer, _)| layer)
     }
@@ -287,11 +295,13 @@ mod tests {
             ("d/.wh..wh..opq", EntryType::Regular, "", b""),
             (".wh..wh.plnk", EntryType::Directory, "", b""),
         ];
-        let layer = read(&archive(&members), Limits::default()).unwrap();
+        let layer = read(&archive(&members), LayerLimits::default()).unwrap();
         let found: Vec<_> =
             layer.entries.iter().map(|entry| (entry.path.to_string(), &entry.change)).collect();
-        let expected =
-            [("/d/gone".to_owned(), &Change::Hide), ("/d".to_owned(), &Change::HideContent)];
+        let expected = [
+            ("/d/gone".to_owned(), &LayerChange::Hide),
+            ("/d".to_owned(), &LayerChange::HideContent),
+        ];
         assert_eq!(found, expected);
     }
 
@@ -299,12 +309,12 @@ mod tests {
     fn refuses_paths_outside_the_root_and_omits_devices() {
         for path in ["../a", "a/../../b", ".wh.", ".wh..."] {
             let bad = archive(&[(path, EntryType::Regular, "", b"x")]);
-            read(&bad, Limits::default()).unwrap_err();
+            read(&bad, LayerLimits::default()).unwrap_err();
         }
         let link = archive(&[("a", EntryType::Link, "../../etc/shadow", b"")]);
-        read(&link, Limits::default()).unwrap_err();
+        read(&link, LayerLimits::default()).unwrap_err();
         let device = archive(&[("sda", EntryType::Block, "", b"")]);
-        let layer = read(&device, Limits::default()).unwrap();
+        let layer = read(&device, LayerLimits::default()).unwrap();
         assert_eq!((layer.entries.len(), layer.devices), (0, 1));
     }
 
@@ -314,9 +324,9 @@ mod tests {
         let bomb = archive(&[("zeros", EntryType::Regular, "", &zeros)]);
         let compressed = zstd::encode_all(&bomb[..], 3).unwrap();
         assert!(compressed.len() < 2000);
-        let limits = Limits { bytes: 1 << 20, ..Limits::default() };
+        let limits = LayerLimits { bytes: 1 << 20, ..LayerLimits::default() };
         assert!(matches!(read(&compressed, limits), Err(Error::Limit { .. })));
-        let limits = Limits { entries: 1, ..Limits::default() };
+        let limits = LayerLimits { entries: 1, ..LayerLimits::default() };
         let many = archive(&[("a", EntryType::Fifo, "", b""), ("b", EntryType::Fifo, "", b"")]);
         assert!(matches!(read(&many, limits), Err(Error::Limit { .. })));
     }
@@ -325,7 +335,7 @@ mod tests {
     fn a_truncated_layer_is_refused() {
         let whole = archive(&[("a", EntryType::Regular, "", &[1; 5000])]);
         for end in [100, 512, 2000, 5000, 512 + 5000 + 100] {
-            read(&whole[..end], Limits::default()).unwrap_err();
+            read(&whole[..end], LayerLimits::default()).unwrap_err();
         }
     }
 
@@ -336,12 +346,12 @@ mod tests {
             ("empty", EntryType::Regular, "", b""),
             ("b", EntryType::Regular, "", &[2; 10]),
         ];
-        let layer = read(&archive(&members), Limits::default()).unwrap();
+        let layer = read(&archive(&members), LayerLimits::default()).unwrap();
         let extents: Vec<_> = layer
             .entries
             .iter()
             .map(|entry| match &entry.change {
-                Change::Put(Kind::File(extent), _) => (extent.block, extent.size),
+                LayerChange::Put(FileKind::File(extent), _) => (extent.block, extent.size),
                 other => panic!("{other:?}"),
             })
             .collect();
@@ -356,7 +366,7 @@ mod tests {
             let mut bytes = archive(&members);
             let at = at % bytes.len();
             bytes[at] = value;
-            let _ = read(&bytes, Limits::default());
+            let _ = read(&bytes, LayerLimits::default());
         }
     }
 }

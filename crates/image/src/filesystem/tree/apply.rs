@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use super::{Attributes, Change, Entry, EntryPath, Kind};
+use super::{Attributes, EntryPath, FileKind, LayerChange, LayerEntry};
 use crate::{Error, Result};
 
-/// The maximum number of files of all layers, including those that an upper layer hides. A short path
-/// can imply thousands of folders, so the limits of archives are not enough to limit memory.
+/// The maximum number of files of all layers, including those that an upper layer hides. A short
+/// path can imply thousands of folders, so the limits of archives are not enough to limit memory.
 const MAX_FILES: usize = 8_000_000;
 
 /// The index of a node in its tree.
@@ -17,9 +17,9 @@ pub type NodeId = usize;
 
 /// A file of the tree; it may have several names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
+pub struct FileNode {
     /// The type of the node, with the content that belongs to it.
-    pub kind: Kind,
+    pub kind: FileKind,
     /// The attributes of the node: permissions, owner, time, extended attributes.
     pub attributes: Attributes,
     /// The layer that the node's bytes come from; the lowest layer is 0.
@@ -28,20 +28,20 @@ pub struct Node {
     pub children: BTreeMap<Vec<u8>, NodeId>,
 }
 
-impl Node {
-    pub(crate) fn new(kind: Kind, attributes: Attributes, layer: usize) -> Self {
+impl FileNode {
+    pub(crate) fn new(kind: FileKind, attributes: Attributes, layer: usize) -> Self {
         Self { kind, attributes, layer, children: BTreeMap::new() }
     }
 
     pub(super) fn is_folder(&self) -> bool {
-        self.kind == Kind::Folder
+        self.kind == FileKind::Folder
     }
 }
 
 /// The merged file system of layers. Nodes without a name remain in memory only.
 #[derive(Clone, Debug)]
 pub struct Tree {
-    nodes: Vec<Node>,
+    nodes: Vec<FileNode>,
     layers: usize,
     max_files: usize,
 }
@@ -53,9 +53,9 @@ impl Default for Tree {
 }
 
 /// Makes a folder that no layer describes.
-fn implied_folder(layer: usize) -> Node {
+fn implied_folder(layer: usize) -> FileNode {
     let attributes = Attributes { mode: 0o755, ..Attributes::default() };
-    Node::new(Kind::Folder, attributes, layer)
+    FileNode::new(FileKind::Folder, attributes, layer)
 }
 
 impl Tree {
@@ -72,12 +72,12 @@ impl Tree {
         Self { layers, ..Self::default() }
     }
 
-    pub(crate) fn node_mut(&mut self, id: NodeId) -> &mut Node {
+    pub(crate) fn node_mut(&mut self, id: NodeId) -> &mut FileNode {
         &mut self.nodes[id]
     }
 
     /// Returns the node with this id, which must be an id of this tree.
-    pub fn node(&self, id: NodeId) -> &Node {
+    pub fn node(&self, id: NodeId) -> &FileNode {
         &self.nodes[id]
     }
 
@@ -87,19 +87,19 @@ impl Tree {
     }
 
     /// Adds a layer on top. After an error, the tree is inconsistent and must not be used.
-    pub fn apply(&mut self, entries: &[Entry]) -> Result<()> {
+    pub fn apply(&mut self, entries: &[LayerEntry]) -> Result<()> {
         for entry in entries {
             match entry.change {
-                Change::Hide => self.hide(&entry.path)?,
-                Change::HideContent => self.hide_content(&entry.path)?,
-                Change::Put(..) | Change::Link(_) => {}
+                LayerChange::Hide => self.hide(&entry.path)?,
+                LayerChange::HideContent => self.hide_content(&entry.path)?,
+                LayerChange::Put(..) | LayerChange::Link(_) => {}
             }
         }
         for entry in entries {
             match &entry.change {
-                Change::Put(kind, attributes) => self.put(&entry.path, kind, attributes)?,
-                Change::Link(target) => self.link(&entry.path, target)?,
-                Change::Hide | Change::HideContent => {}
+                LayerChange::Put(kind, attributes) => self.put(&entry.path, kind, attributes)?,
+                LayerChange::Link(target) => self.link(&entry.path, target)?,
+                LayerChange::Hide | LayerChange::HideContent => {}
             }
         }
         self.layers += 1;
@@ -123,9 +123,9 @@ impl Tree {
         Ok(())
     }
 
-    fn put(&mut self, path: &EntryPath, kind: &Kind, attributes: &Attributes) -> Result<()> {
+    fn put(&mut self, path: &EntryPath, kind: &FileKind, attributes: &Attributes) -> Result<()> {
         let Some((folder, name)) = path.split() else {
-            if *kind != Kind::Folder {
+            if *kind != FileKind::Folder {
                 return Err(Error::refused("the entry `/`", "the root must be a folder"));
             }
             self.nodes[Self::ROOT].attributes = attributes.clone();
@@ -133,7 +133,7 @@ impl Tree {
         };
         let folder = self.make_folder(folder, path)?;
         if let Some(&existing) = self.nodes[folder].children.get(name)
-            && *kind == Kind::Folder
+            && *kind == FileKind::Folder
             && self.nodes[existing].is_folder()
         {
             self.nodes[existing].attributes = attributes.clone();
@@ -142,7 +142,7 @@ impl Tree {
         if self.is_full() {
             return Err(self.too_many());
         }
-        let id = self.add(Node::new(kind.clone(), attributes.clone(), self.layers));
+        let id = self.add(FileNode::new(kind.clone(), attributes.clone(), self.layers));
         self.nodes[folder].children.insert(name.to_vec(), id);
         Ok(())
     }
@@ -170,7 +170,7 @@ impl Tree {
         Error::Limit { what: "the image".to_owned(), limit, unit: "files" }
     }
 
-    pub(crate) fn add(&mut self, node: Node) -> NodeId {
+    pub(crate) fn add(&mut self, node: FileNode) -> NodeId {
         self.nodes.push(node);
         self.nodes.len() - 1
     }
@@ -191,27 +191,27 @@ mod tests {
         EntryPath::parse(text.as_bytes()).unwrap()
     }
 
-    fn entry(text: &str, change: Change) -> Entry {
-        Entry { path: path(text), change }
+    fn entry(text: &str, change: LayerChange) -> LayerEntry {
+        LayerEntry { path: path(text), change }
     }
 
-    fn put(text: &str, kind: Kind) -> Entry {
-        entry(text, Change::Put(kind, Attributes::default()))
+    fn put(text: &str, kind: FileKind) -> LayerEntry {
+        entry(text, LayerChange::Put(kind, Attributes::default()))
     }
 
-    fn file(text: &str) -> Entry {
-        put(text, Kind::File(crate::filesystem::tree::Extent::default()))
+    fn file(text: &str) -> LayerEntry {
+        put(text, FileKind::File(crate::filesystem::tree::Extent::default()))
     }
 
-    fn folder(text: &str) -> Entry {
-        put(text, Kind::Folder)
+    fn folder(text: &str) -> LayerEntry {
+        put(text, FileKind::Folder)
     }
 
-    fn symlink(text: &str, target: &str) -> Entry {
-        put(text, Kind::Symlink(crate::filesystem::tree::Target(target.into())))
+    fn symlink(text: &str, target: &str) -> LayerEntry {
+        put(text, FileKind::Symlink(crate::filesystem::tree::LinkTarget(target.into())))
     }
 
-    fn tree(layers: &[&[Entry]]) -> Result<Tree> {
+    fn tree(layers: &[&[LayerEntry]]) -> Result<Tree> {
         let mut tree = Tree::default();
         layers.iter().try_for_each(|layer| tree.apply(layer))?;
         Ok(tree)
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_whiteout_hides_lower_layers_but_not_its_own() {
-        let hide = entry("d/a", Change::Hide);
+        let hide = entry("d/a", LayerChange::Hide);
         let both = tree(&[&[file("d/a"), file("d/b")], &[file("d/a"), hide.clone()]]).unwrap();
         assert_eq!(names(&both), ["/d", "/d/a", "/d/b"]);
         let gone = tree(&[&[file("d/a"), file("d/b")], &[hide]]).unwrap();
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn an_opaque_folder_keeps_only_its_own_layer() {
-        let upper = [file("d/new"), entry("d", Change::HideContent)];
+        let upper = [file("d/new"), entry("d", LayerChange::HideContent)];
         let tree = tree(&[&[file("d/a"), file("d/s/b")], &upper]).unwrap();
         assert_eq!(names(&tree), ["/d", "/d/new"]);
     }
@@ -305,15 +305,16 @@ mod tests {
 
     #[test]
     fn a_hard_link_survives_the_removal_of_the_first_name() {
-        let link = entry("b", Change::Link(path("a")));
-        let tree = tree(&[&[file("a")], &[link], &[entry("a", Change::Hide), file("c")]]).unwrap();
+        let link = entry("b", LayerChange::Link(path("a")));
+        let tree =
+            tree(&[&[file("a")], &[link], &[entry("a", LayerChange::Hide), file("c")]]).unwrap();
         assert_eq!(names(&tree), ["/b", "/c"]);
         assert_eq!(tree.node(tree.find(&path("b")).unwrap()).layer, 0);
     }
 
     #[test]
     fn refuses_hard_links_to_nothing_and_to_folders() {
-        tree(&[&[entry("b", Change::Link(path("a")))]]).unwrap_err();
-        tree(&[&[folder("a"), entry("b", Change::Link(path("a")))]]).unwrap_err();
+        tree(&[&[entry("b", LayerChange::Link(path("a")))]]).unwrap_err();
+        tree(&[&[folder("a"), entry("b", LayerChange::Link(path("a")))]]).unwrap_err();
     }
 }

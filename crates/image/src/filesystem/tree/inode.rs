@@ -47,13 +47,13 @@ pub struct Extent {
 /// The type of a file. Device nodes do not occur: a sandbox has its own `/dev`, and device nodes do
 /// not work on `nodev` mounts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Kind {
+pub enum FileKind {
     /// A folder.
     Folder,
     /// A regular file.
     File(Extent),
     /// A symbolic link and its target.
-    Symlink(Target),
+    Symlink(LinkTarget),
     /// A named pipe.
     Fifo,
 }
@@ -61,25 +61,25 @@ pub enum Kind {
 /// The target of a symbolic link: any bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Text", into = "Text")]
-pub struct Target(pub Vec<u8>);
+pub struct LinkTarget(pub Vec<u8>);
 
-impl From<Text> for Target {
+impl From<Text> for LinkTarget {
     fn from(text: Text) -> Self {
         Self(text.into())
     }
 }
 
-impl From<Target> for Text {
-    fn from(target: Target) -> Self {
+impl From<LinkTarget> for Text {
+    fn from(target: LinkTarget) -> Self {
         target.0.into()
     }
 }
 
 /// The change that a layer makes to a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Change {
+pub enum LayerChange {
     /// Adds a file; an existing folder keeps its content.
-    Put(Kind, Attributes),
+    Put(FileKind, Attributes),
     /// Adds this path as another name of an existing file.
     Link(EntryPath),
     /// Hides the path in lower layers.
@@ -90,11 +90,11 @@ pub enum Change {
 
 /// An entry of a layer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct LayerEntry {
     /// The path that the entry changes.
     pub path: EntryPath,
     /// The change to the path.
-    pub change: Change,
+    pub change: LayerChange,
 }
 
 /// Serializes attributes as a list of pairs, because JSON keys must be text.

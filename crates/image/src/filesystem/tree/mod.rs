@@ -14,6 +14,6 @@ mod inode;
 mod path;
 mod resolve;
 
-pub use apply::{Node, NodeId, Tree};
-pub use inode::{Attributes, Change, Entry, Extent, Kind, Target, Time, Xattrs};
+pub use apply::{FileNode, NodeId, Tree};
+pub use inode::{Attributes, Extent, FileKind, LayerChange, LayerEntry, LinkTarget, Time, Xattrs};
 pub use path::{EntryPath, MAX_NAME_BYTES};

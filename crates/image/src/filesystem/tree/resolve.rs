@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{EntryPath, Kind, MAX_NAME_BYTES, NodeId, Tree};
+use super::{EntryPath, FileKind, MAX_NAME_BYTES, NodeId, Tree};
 use crate::{Error, Result};
 
 /// The most links that are followed for a path, as in the kernel.
@@ -39,7 +39,7 @@ impl Tree {
             // Names of entries have been checked; this one may come from a link.
             Err(WalkError::Missing) if name.len() > MAX_NAME_BYTES => Err(WalkError::LongName),
             Err(WalkError::Missing) if self.is_full() => Err(WalkError::TooManyFiles),
-            Err(WalkError::Missing) => Ok(Step::Folder(self.add_implied(at, name))),
+            Err(WalkError::Missing) => Ok(WalkStep::Folder(self.add_implied(at, name))),
             outcome => outcome,
         };
         let walked = walk(&mut step, names);
@@ -54,23 +54,23 @@ impl Tree {
         })
     }
 
-    fn step(&self, at: NodeId, name: &[u8]) -> Result<Step, WalkError> {
+    fn step(&self, at: NodeId, name: &[u8]) -> Result<WalkStep, WalkError> {
         let Some(&child) = self.node(at).children.get(name) else { return Err(WalkError::Missing) };
         match &self.node(child).kind {
-            Kind::Folder => Ok(Step::Folder(child)),
-            Kind::Symlink(target) => Ok(Step::Link(target.0.clone())),
-            Kind::File(_) | Kind::Fifo => Err(WalkError::NotAFolder),
+            FileKind::Folder => Ok(WalkStep::Folder(child)),
+            FileKind::Symlink(target) => Ok(WalkStep::Link(target.0.clone())),
+            FileKind::File(_) | FileKind::Fifo => Err(WalkError::NotAFolder),
         }
     }
 }
 
-enum Step {
+enum WalkStep {
     Folder(NodeId),
     Link(Vec<u8>),
 }
 
 fn walk(
-    step: &mut impl FnMut(NodeId, &[u8]) -> Result<Step, WalkError>,
+    step: &mut impl FnMut(NodeId, &[u8]) -> Result<WalkStep, WalkError>,
     names: &[Vec<u8>],
 ) -> Result<NodeId, WalkError> {
     let mut remaining: VecDeque<Vec<u8>> = names.iter().cloned().collect();
@@ -93,11 +93,11 @@ fn walk(
             _ => {}
         }
         match step(at, &name)? {
-            Step::Folder(child) => {
+            WalkStep::Folder(child) => {
                 parents.push(at);
                 at = child;
             }
-            Step::Link(target) => {
+            WalkStep::Link(target) => {
                 links += 1;
                 if links > MAX_LINKS {
                     return Err(WalkError::TooManyLinks);

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use tokio::sync::OnceCell;
 
-use crate::block::{BlobSummary, Table};
-use crate::read::Blocks;
-use crate::read::fetch::{MAX_MORE, Turns};
+use crate::block::{BlobSummary, BlockTable};
+use crate::read::BlockStore;
+use crate::read::fetch::{MAX_MORE, PrefetchTurns};
 use crate::{Error, Result};
 
 /// The most blocks of a read that are in memory at the same time, which limits the memory of large
@@ -24,12 +24,12 @@ static CLOCK: AtomicU64 = AtomicU64::new(0);
 
 /// A reader of one blob, which fetches blocks on demand.
 pub struct BlobReader {
-    blocks: Arc<Blocks>,
+    blocks: Arc<BlockStore>,
     summary: BlobSummary,
-    table: OnceCell<Arc<Table>>,
+    table: OnceCell<Arc<BlockTable>>,
     touched: Mutex<Touched>,
     /// Requests for blocks ahead of a sequential reader.
-    ahead: Turns,
+    ahead: PrefetchTurns,
 }
 
 #[derive(Default)]
@@ -46,11 +46,11 @@ struct Touched {
 
 impl BlobReader {
     /// Makes a reader, and fetches nothing yet.
-    pub fn new(blocks: Arc<Blocks>, summary: BlobSummary) -> Result<Self> {
+    pub fn new(blocks: Arc<BlockStore>, summary: BlobSummary) -> Result<Self> {
         summary.check()?;
         let table = OnceCell::new();
         let touched = Mutex::default();
-        let ahead = Turns::default();
+        let ahead = PrefetchTurns::default();
         Ok(Self { blocks, summary, table, touched, ahead })
     }
 
@@ -105,7 +105,7 @@ impl BlobReader {
     /// `more` blocks behind it.
     pub(super) async fn stored_block(
         &self,
-        table: &Arc<Table>,
+        table: &Arc<BlockTable>,
         index: usize,
         more: usize,
     ) -> Result<Bytes> {
@@ -154,12 +154,12 @@ impl BlobReader {
     }
 
     /// Returns the offset table; the first call fetches it and verifies it against the root.
-    pub async fn table(&self) -> Result<&Arc<Table>> {
+    pub async fn table(&self) -> Result<&Arc<BlockTable>> {
         let fetch = || async {
             let BlobSummary { digest, table_offset, size, root, .. } = &self.summary;
             let what = || format!("the offset table of {digest}");
             // Any defect means that these are not the bytes that the root covers.
-            let decode = |bytes: &Bytes| match Table::decode(bytes, root) {
+            let decode = |bytes: &Bytes| match BlockTable::decode(bytes, root) {
                 Ok(table) if table.blob_size() == *size => Ok(Arc::new(table)),
                 Ok(_) => Err(Error::damaged(what(), "it is that of another blob")),
                 Err(Error::Refused { reason, .. } | Error::Damaged { reason, .. }) => {
@@ -202,7 +202,7 @@ impl BlobReader {
     /// twice the number of preceding blocks that were read. The request is not extended if all
     /// blocks are of the profile and still being prefetched or in the disk cache, from which they
     /// may have been evicted.
-    fn record(&self, blocks: Range<usize>, table: &Table) -> usize {
+    fn record(&self, blocks: Range<usize>, table: &BlockTable) -> usize {
         let count = table.entries().len();
         let Touched { order, seen, expected, is_prefetching } = &mut *self.touches();
         let is_expected = blocks.clone().all(|block| expected.get(block) == Some(&true));

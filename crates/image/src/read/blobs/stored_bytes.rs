@@ -8,14 +8,14 @@ use futures::stream::{self, StreamExt};
 
 use super::BlobReader;
 use crate::Result;
-use crate::block::Table;
+use crate::block::BlockTable;
 use crate::read::Pieces;
 use crate::read::sources::outside;
 
 /// The rest of a range that is not sent yet.
 struct Rest {
     reader: Arc<BlobReader>,
-    table: Arc<Table>,
+    table: Arc<BlockTable>,
     /// Blocks that are not sent yet.
     blocks: Range<usize>,
     range: Range<u64>,

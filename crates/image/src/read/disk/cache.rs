@@ -19,14 +19,14 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
-use super::journal::{Journal, Key};
-use super::store::{Store, clear, lock};
+use super::journal::{BlockKey, Journal};
+use super::store::{BlockFolder, clear, lock};
 use crate::block::{BlockDigest, BlockEntry, verify};
 use crate::{Error, Result};
 
 /// A disk cache, owned or joined by this process, in the view of one tenant or of the public.
 pub struct BlockCache {
-    store: Arc<Store>,
+    store: Arc<BlockFolder>,
     /// The digest of the tenant's name; `None` for public blocks.
     tenant: Option<BlockDigest>,
 }
@@ -40,7 +40,7 @@ impl BlockCache {
         let lock = lock(folder)?.ok_or_else(|| Error::Held { path: folder.to_owned() })?;
         clear(&tmp)?;
         let joined = Journal::begin(folder).map_err(Error::io("write in", folder))?;
-        let store = Store::new(folder, capacity, joined, OnceLock::from(lock))?;
+        let store = BlockFolder::new(folder, capacity, joined, OnceLock::from(lock))?;
         store.evict(0);
         Ok(Self { store: Arc::new(store), tenant: None })
     }
@@ -54,7 +54,7 @@ impl BlockCache {
             opened => return opened,
         }
         let joined = Journal::join(folder).map_err(Error::io("write in", folder))?;
-        let store = Store::new(folder, capacity, joined, OnceLock::new())?;
+        let store = BlockFolder::new(folder, capacity, joined, OnceLock::new())?;
         Ok(Self { store: Arc::new(store), tenant: None })
     }
 
@@ -146,7 +146,7 @@ impl BlockCache {
         written.map(|()| store.index().add(key, bytes))
     }
 
-    fn key(&self, entry: &BlockEntry) -> Key {
+    fn key(&self, entry: &BlockEntry) -> BlockKey {
         (self.tenant, entry.digest)
     }
 }

@@ -13,7 +13,7 @@ use std::path::Path;
 use crate::block::BlockDigest;
 
 /// The tenant of a block (`None` for a public block), and the block's digest.
-pub(super) type Key = (Option<BlockDigest>, BlockDigest);
+pub(super) type BlockKey = (Option<BlockDigest>, BlockDigest);
 
 const NAME: &str = "joined";
 const PUBLIC: &str = "-";
@@ -43,13 +43,13 @@ impl Journal {
     }
 
     /// Appends a block. Uses a single write, so that lines of two processes do not mix.
-    pub fn append(&mut self, (tenant, block): &Key, bytes: u64) -> io::Result<()> {
+    pub fn append(&mut self, (tenant, block): &BlockKey, bytes: u64) -> io::Result<()> {
         let tenant = tenant.map_or_else(|| PUBLIC.to_owned(), |tenant| tenant.to_string());
         self.file.write_all(format!("{tenant} {block} {bytes}\n").as_bytes())
     }
 
     /// Reads the blocks that were appended since the last call.
-    pub fn updates(&mut self) -> Vec<(Key, u64)> {
+    pub fn updates(&mut self) -> Vec<(BlockKey, u64)> {
         let length = self.file.metadata().map_or(0, |found| found.len());
         let Some(new) = length.checked_sub(self.read).filter(|new| *new > 0) else {
             return Vec::new();
@@ -64,7 +64,7 @@ impl Journal {
 }
 
 /// Parses one line; `None` if it is invalid.
-fn read(line: &str) -> Option<(Key, u64)> {
+fn read(line: &str) -> Option<(BlockKey, u64)> {
     let mut words = line.split(' ');
     let tenant = match words.next()? {
         PUBLIC => None,

@@ -10,8 +10,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::SystemTime;
 
-use super::journal::{Journal, Key};
-use super::usage::Usage;
+use super::journal::{BlockKey, Journal};
+use super::usage::KeyUsage;
 use crate::block::BlockDigest;
 use crate::lock::{self, Lock, Share};
 use crate::{Error, Result};
@@ -19,13 +19,13 @@ use crate::{Error, Result};
 /// The folder of the tenants' blocks.
 const TENANTS: &str = "tenants";
 
-type Index = Usage<Key>;
+type BlockIndex = KeyUsage<BlockKey>;
 
 /// The folder of the blocks of all tenants, as one process sees it.
-pub(super) struct Store {
+pub(super) struct BlockFolder {
     folder: PathBuf,
     pub capacity: u64,
-    index: Mutex<Index>,
+    index: Mutex<BlockIndex>,
     /// The number of blocks that were found damaged.
     pub damaged: AtomicU64,
     joined: Mutex<Journal>,
@@ -33,7 +33,7 @@ pub(super) struct Store {
     lock: OnceLock<Lock>,
 }
 
-impl Store {
+impl BlockFolder {
     /// Makes the store of the blocks that are in the folder; this process is the owner if it has
     /// the lock.
     pub fn new(
@@ -50,7 +50,7 @@ impl Store {
     }
 
     /// Marks a block as used, if it is in the cache.
-    pub fn touch(&self, key: &Key) -> bool {
+    pub fn touch(&self, key: &BlockKey) -> bool {
         self.index().touch(key) || (self.read_journal() && self.index().touch(key))
     }
 
@@ -92,7 +92,7 @@ impl Store {
     }
 
     /// Stores a block in a cache that another process owns.
-    pub fn add_joined(&self, key: Key, stored: &[u8]) -> Result<()> {
+    pub fn add_joined(&self, key: BlockKey, stored: &[u8]) -> Result<()> {
         let bytes = stored.len() as u64;
         if !self.has_room(bytes) {
             let reason = "it is full, and only the platform that owns it evicts blocks";
@@ -110,7 +110,7 @@ impl Store {
     }
 
     /// Removes a block from the index if its file does not exist.
-    pub fn forget(&self, key: &Key) {
+    pub fn forget(&self, key: &BlockKey) {
         let mut index = self.index();
         if !self.path(key).exists() {
             index.remove(key);
@@ -118,7 +118,7 @@ impl Store {
     }
 
     /// Writes a block's file; the caller adds it to the index.
-    pub fn write(&self, key: &Key, stored: &[u8]) -> Result<()> {
+    pub fn write(&self, key: &BlockKey, stored: &[u8]) -> Result<()> {
         let path = self.path(key);
         let folder = path.parent().unwrap_or(&self.folder);
         fs::create_dir_all(folder).map_err(Error::io("make the folder", folder))?;
@@ -145,14 +145,14 @@ impl Store {
     }
 
     /// Removes a block from the index and the disk.
-    pub fn drop_block(&self, key: &Key) {
+    pub fn drop_block(&self, key: &BlockKey) {
         self.index().remove(key);
         // The file may have been removed already.
         let _ = fs::remove_file(self.path(key));
     }
 
     /// Returns the path of a block's file.
-    pub fn path(&self, (tenant, digest): &Key) -> PathBuf {
+    pub fn path(&self, (tenant, digest): &BlockKey) -> PathBuf {
         let name = digest.to_string();
         let parent = match tenant {
             None => self.folder.clone(),
@@ -166,7 +166,7 @@ impl Store {
     }
 
     /// Returns the locked index of the cached blocks.
-    pub fn index(&self) -> MutexGuard<'_, Index> {
+    pub fn index(&self) -> MutexGuard<'_, BlockIndex> {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -186,8 +186,8 @@ pub(super) fn clear(tmp: &Path) -> Result<()> {
 }
 
 /// Finds the blocks on the disk, ordered by their last use.
-fn scan(folder: &Path) -> Result<Index> {
-    let mut found: Vec<(SystemTime, Key, u64)> = Vec::new();
+fn scan(folder: &Path) -> Result<BlockIndex> {
+    let mut found: Vec<(SystemTime, BlockKey, u64)> = Vec::new();
     scan_blocks(folder, None, &mut found).map_err(Error::io("read", folder))?;
     for tenant in fs::read_dir(folder.join(TENANTS)).into_iter().flatten().flatten() {
         let name = tenant.file_name().to_str().and_then(|name| name.parse().ok());
@@ -197,7 +197,7 @@ fn scan(folder: &Path) -> Result<Index> {
         }
     }
     found.sort_unstable();
-    let mut index = Index::default();
+    let mut index = BlockIndex::default();
     found.into_iter().for_each(|(_, key, bytes)| index.add(key, bytes));
     Ok(index)
 }
@@ -205,7 +205,7 @@ fn scan(folder: &Path) -> Result<Index> {
 fn scan_blocks(
     folder: &Path,
     tenant: Option<BlockDigest>,
-    found: &mut Vec<(SystemTime, Key, u64)>,
+    found: &mut Vec<(SystemTime, BlockKey, u64)>,
 ) -> io::Result<()> {
     for prefix in fs::read_dir(folder)?.flatten() {
         for block in fs::read_dir(prefix.path()).into_iter().flatten().flatten() {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 
 /// The sizes in bytes of keys, and the order of their last uses.
-pub(super) struct Usage<K> {
+pub(super) struct KeyUsage<K> {
     /// The size of each key, and the time of its last use.
     held: HashMap<K, (u64, u64)>,
     by_use: BTreeMap<u64, K>,
@@ -12,13 +12,13 @@ pub(super) struct Usage<K> {
     clock: u64,
 }
 
-impl<K> Default for Usage<K> {
+impl<K> Default for KeyUsage<K> {
     fn default() -> Self {
         Self { held: HashMap::new(), by_use: BTreeMap::new(), bytes: 0, clock: 0 }
     }
 }
 
-impl<K: Copy + Eq + Hash> Usage<K> {
+impl<K: Copy + Eq + Hash> KeyUsage<K> {
     /// Returns the total size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes

@@ -8,10 +8,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
 
-use super::claims::{Claim, InFlight};
+use super::claims::{BlockClaim, InFlight};
 use super::failed_reads::FailedReads;
 use super::memory::Recent;
-use crate::block::{BlockDigest, BlockEntry, OciDigest, Table, verify};
+use crate::block::{BlockDigest, BlockEntry, BlockTable, OciDigest, verify};
 use crate::read::sources::deadline;
 use crate::read::{BlockCache, BlockSource};
 use crate::{Error, Result};
@@ -28,7 +28,7 @@ const FRAMES_BYTES: usize = 2 << 20;
 
 /// Counters since the start of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct FetchCounts {
     /// The number of requests to the source.
     pub requests: u64,
     /// Stored bytes received from the source.
@@ -42,7 +42,7 @@ pub struct Counts {
 }
 
 /// The block store of a process: all blobs share its source, memory and disk cache.
-pub struct Blocks {
+pub struct BlockStore {
     pub(super) source: Arc<dyn BlockSource>,
     pub(super) cache: Option<Arc<BlockCache>>,
     recent: Recent<BlockDigest>,
@@ -60,7 +60,7 @@ pub struct Blocks {
     failed_reads: FailedReads,
 }
 
-impl Blocks {
+impl BlockStore {
     /// Makes the store. Without a disk cache, every miss in memory is a request to the source.
     pub fn new(source: Arc<dyn BlockSource>, cache: Option<Arc<BlockCache>>) -> Self {
         Self {
@@ -121,8 +121,8 @@ impl Blocks {
     }
 
     /// Returns the counters so far.
-    pub fn counts(&self) -> Counts {
-        Counts {
+    pub fn counts(&self) -> FetchCounts {
+        FetchCounts {
             requests: self.requests.load(Ordering::Relaxed),
             fetched_bytes: self.fetched_bytes.load(Ordering::Relaxed),
             cached: self.cached.load(Ordering::Relaxed),
@@ -138,7 +138,7 @@ impl Blocks {
     pub(in crate::read) async fn get(
         self: &Arc<Self>,
         blob: &OciDigest,
-        table: &Arc<Table>,
+        table: &Arc<BlockTable>,
         wanted: Range<usize>,
         more: usize,
     ) -> Result<Vec<Bytes>> {
@@ -184,13 +184,13 @@ impl Blocks {
     }
 
     /// Returns whether blocks are in the disk cache.
-    pub(in crate::read) fn has(&self, table: &Table, blocks: Range<usize>) -> bool {
+    pub(in crate::read) fn has(&self, table: &BlockTable, blocks: Range<usize>) -> bool {
         let Some(cache) = &self.cache else { return false };
         table.entries()[blocks].iter().all(|entry| entry.stored == 0 || cache.has(entry))
     }
 
     /// Returns how many bytes of a blob's blocks are in the disk cache.
-    pub(in crate::read) fn cached_bytes(&self, table: &Table) -> u64 {
+    pub(in crate::read) fn cached_bytes(&self, table: &BlockTable) -> u64 {
         self.cache.as_ref().map_or(0, |cache| cache.bytes_of(table.entries()))
     }
 
@@ -198,7 +198,7 @@ impl Blocks {
     pub(super) fn end_of_stripe(
         &self,
         blob: &OciDigest,
-        table: &Table,
+        table: &BlockTable,
         blocks: Range<usize>,
     ) -> usize {
         let stripe = |index| self.source.stripe(blob, table.stored(index..index + 1).start);
@@ -208,7 +208,7 @@ impl Blocks {
 
     /// Looks for the blocks from `first` on that are not found yet, without a request; true if at
     /// least one is found.
-    fn look(&self, table: &Table, first: usize, found: &mut [Option<Bytes>]) -> bool {
+    fn look(&self, table: &BlockTable, first: usize, found: &mut [Option<Bytes>]) -> bool {
         let mut has_one = false;
         for (index, slot) in (first..).zip(found).filter(|(_, slot)| slot.is_none()) {
             *slot = self.local(table, index);
@@ -218,7 +218,7 @@ impl Blocks {
     }
 
     /// Returns a block that can be had without a request.
-    fn local(&self, table: &Table, index: usize) -> Option<Bytes> {
+    fn local(&self, table: &BlockTable, index: usize) -> Option<Bytes> {
         let entry = &table.entries()[index];
         if entry.stored == 0 {
             return Some(Bytes::new());
@@ -236,9 +236,9 @@ impl Blocks {
     async fn fetch(
         self: &Arc<Self>,
         blob: &OciDigest,
-        table: &Arc<Table>,
+        table: &Arc<BlockTable>,
         indexes: Range<usize>,
-        extension: Option<(usize, Claim)>,
+        extension: Option<(usize, BlockClaim)>,
     ) -> Result<Vec<Bytes>> {
         let streamed = match extension {
             Some(extension) => self.fetch_streamed(blob, table, indexes.clone(), extension).await?,
@@ -262,7 +262,7 @@ impl Blocks {
     pub(super) async fn fetch_stored(
         &self,
         blob: &OciDigest,
-        table: &Table,
+        table: &BlockTable,
         indexes: Range<usize>,
     ) -> Result<Vec<Bytes>> {
         let range = table.stored(indexes.clone());
@@ -328,7 +328,7 @@ impl Blocks {
 }
 
 /// Splits the bytes of adjacent blocks; verifies each block.
-fn cut(bytes: &Bytes, table: &Table, indexes: Range<usize>) -> Result<Vec<Bytes>> {
+fn cut(bytes: &Bytes, table: &BlockTable, indexes: Range<usize>) -> Result<Vec<Bytes>> {
     let begin = table.stored(indexes.clone()).start;
     let one = |index: usize| {
         let at = table.stored(index..index + 1);
@@ -339,7 +339,7 @@ fn cut(bytes: &Bytes, table: &Table, indexes: Range<usize>) -> Result<Vec<Bytes>
 }
 
 /// Returns the first run of missing blocks, limited to the size of one request.
-fn first_gap(found: &[Option<Bytes>], table: &Table, first: usize) -> Option<Range<usize>> {
+fn first_gap(found: &[Option<Bytes>], table: &BlockTable, first: usize) -> Option<Range<usize>> {
     let start = found.iter().position(Option::is_none)?;
     let run = found[start..].iter().take_while(|block| block.is_none()).count();
     let mut end = first + start + 1;

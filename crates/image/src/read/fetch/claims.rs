@@ -19,29 +19,29 @@ struct State {
 }
 
 /// Blocks that only the owner of this claim fetches; dropping it releases them.
-pub(super) struct Claim {
+pub(super) struct BlockClaim {
     in_flight: InFlight,
     digests: Vec<BlockDigest>,
 }
 
 impl InFlight {
     /// Claims all of these blocks, or none if one of them is claimed already.
-    pub fn claim(&self, digests: &[BlockDigest]) -> Option<Claim> {
+    pub fn claim(&self, digests: &[BlockDigest]) -> Option<BlockClaim> {
         let mut claimed = self.0.claimed.lock().unwrap_or_else(PoisonError::into_inner);
         if digests.iter().any(|digest| claimed.contains(digest)) {
             return None;
         }
         claimed.extend(digests);
-        Some(Claim { in_flight: self.clone(), digests: digests.to_vec() })
+        Some(BlockClaim { in_flight: self.clone(), digests: digests.to_vec() })
     }
 
     /// Claims those of these blocks that are not claimed yet.
-    pub fn claim_free(&self, digests: &[BlockDigest]) -> Claim {
+    pub fn claim_free(&self, digests: &[BlockDigest]) -> BlockClaim {
         let mut claimed = self.0.claimed.lock().unwrap_or_else(PoisonError::into_inner);
         let free = digests.iter().filter(|digest| !claimed.contains(digest));
         let digests: Vec<BlockDigest> = free.copied().collect();
         claimed.extend(&digests);
-        Claim { in_flight: self.clone(), digests }
+        BlockClaim { in_flight: self.clone(), digests }
     }
 
     /// Waits until one of these blocks may have been released.
@@ -60,7 +60,7 @@ impl InFlight {
     }
 }
 
-impl Claim {
+impl BlockClaim {
     /// Releases one block that has arrived; the claim to the others remains.
     pub fn release(&mut self, digest: &BlockDigest) {
         self.digests.retain(|other| other != digest);
@@ -76,7 +76,7 @@ impl Claim {
     }
 }
 
-impl Drop for Claim {
+impl Drop for BlockClaim {
     fn drop(&mut self) {
         let mut claimed = self.in_flight.0.claimed.lock().unwrap_or_else(PoisonError::into_inner);
         self.digests.iter().for_each(|digest| {

@@ -9,10 +9,10 @@ use bytes::Bytes;
 /// The most recently used bytes, by key.
 pub(super) struct Recent<K> {
     most_bytes: usize,
-    held: Mutex<Held<K>>,
+    held: Mutex<RecentParts<K>>,
 }
 
-struct Held<K> {
+struct RecentParts<K> {
     /// The keys and bytes, the most recently used last. There are few, so a linear search is as
     /// fast as hashing.
     parts: VecDeque<(K, Bytes)>,
@@ -21,7 +21,7 @@ struct Held<K> {
 
 impl<K: PartialEq> Recent<K> {
     pub fn new(most_bytes: usize) -> Self {
-        Self { most_bytes, held: Mutex::new(Held { parts: VecDeque::new(), bytes: 0 }) }
+        Self { most_bytes, held: Mutex::new(RecentParts { parts: VecDeque::new(), bytes: 0 }) }
     }
 
     pub fn get(&self, key: &K) -> Option<Bytes> {
@@ -43,7 +43,7 @@ impl<K: PartialEq> Recent<K> {
         }
     }
 
-    fn held(&self) -> MutexGuard<'_, Held<K>> {
+    fn held(&self) -> MutexGuard<'_, RecentParts<K>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

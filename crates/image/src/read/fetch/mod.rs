@@ -18,5 +18,5 @@ mod memory;
 mod prefetch;
 mod stream;
 
-pub use blocks::{Blocks, Counts};
-pub(super) use prefetch::{MAX_MORE, Turns};
+pub use blocks::{BlockStore, FetchCounts};
+pub(super) use prefetch::{MAX_MORE, PrefetchTurns};

@@ -10,11 +10,11 @@ use futures::FutureExt;
 use futures::stream::{self, TryStreamExt};
 use tokio::sync::Semaphore;
 
-use super::Blocks;
+use super::BlockStore;
 use super::blocks::REQUEST_BYTES;
-use super::claims::Claim;
+use super::claims::BlockClaim;
 use crate::Result;
-use crate::block::{BlockDigest, OciDigest, Table};
+use crate::block::{BlockDigest, BlockTable, OciDigest};
 
 /// The most blocks that one request fetches in addition to the wanted ones, for a reader that is
 /// known to be sequential.
@@ -36,20 +36,20 @@ const OF_A_STRIPE: usize = 2;
 const STRIPES: usize = 4;
 
 /// The turns of the requests ahead of one reader, by stripe.
-pub(in crate::read) struct Turns([Arc<Semaphore>; STRIPES]);
+pub(in crate::read) struct PrefetchTurns([Arc<Semaphore>; STRIPES]);
 
-impl Default for Turns {
+impl Default for PrefetchTurns {
     fn default() -> Self {
         Self(std::array::from_fn(|_| Arc::new(Semaphore::new(OF_A_STRIPE))))
     }
 }
 
-impl Blocks {
+impl BlockStore {
     /// Fetches these blocks of a blob to the disk, except for those that are already being fetched.
     pub(in crate::read) async fn prefetch(
         self: &Arc<Self>,
         blob: &OciDigest,
-        table: &Arc<Table>,
+        table: &Arc<BlockTable>,
         wanted: Range<usize>,
     ) -> Result<()> {
         let mut stripes: [Vec<Range<usize>>; STRIPES] = Default::default();
@@ -63,7 +63,7 @@ impl Blocks {
         futures::future::try_join_all(stripes.map(of_a_stripe)).await.map(drop)
     }
 
-    fn stripe(&self, blob: &OciDigest, table: &Table, block: usize) -> usize {
+    fn stripe(&self, blob: &OciDigest, table: &BlockTable, block: usize) -> usize {
         self.source.stripe(blob, table.stored(block..block + 1).start) % STRIPES
     }
 
@@ -71,7 +71,7 @@ impl Blocks {
     async fn prefetch_run(
         self: &Arc<Self>,
         blob: &OciDigest,
-        table: &Arc<Table>,
+        table: &Arc<BlockTable>,
         wanted: Range<usize>,
     ) -> Result<()> {
         let missing: Vec<BlockDigest> = wanted
@@ -96,7 +96,12 @@ impl Blocks {
     }
 
     /// Splits adjacent blocks into runs, each in one stripe.
-    fn runs(&self, blob: &OciDigest, table: &Table, blocks: Range<usize>) -> Vec<Range<usize>> {
+    fn runs(
+        &self,
+        blob: &OciDigest,
+        table: &BlockTable,
+        blocks: Range<usize>,
+    ) -> Vec<Range<usize>> {
         let mut runs = Vec::new();
         let mut left = blocks;
         while !left.is_empty() {
@@ -113,10 +118,10 @@ impl Blocks {
     pub(super) fn extend(
         &self,
         blob: &OciDigest,
-        table: &Table,
+        table: &BlockTable,
         missing: Range<usize>,
         more: usize,
-    ) -> Option<(usize, Claim)> {
+    ) -> Option<(usize, BlockClaim)> {
         let most = table.entries().len().min(missing.end + more);
         let most = self.end_of_stripe(blob, table, missing.start..most);
         let mut end = missing.end;
@@ -138,9 +143,9 @@ impl Blocks {
     pub(in crate::read) fn read_ahead(
         self: &Arc<Self>,
         blob: &OciDigest,
-        table: &Arc<Table>,
+        table: &Arc<BlockTable>,
         (next, more): (usize, usize),
-        turns: &Turns,
+        turns: &PrefetchTurns,
     ) {
         let from = next + MARGIN;
         let count = table.entries().len();
@@ -173,9 +178,9 @@ impl Blocks {
     fn read_stripes_ahead(
         self: &Arc<Self>,
         blob: &OciDigest,
-        table: &Arc<Table>,
+        table: &Arc<BlockTable>,
         (next, more): (usize, usize),
-        turns: &Turns,
+        turns: &PrefetchTurns,
     ) {
         let count = table.entries().len();
         let window = STRIPED_WINDOW * more;
@@ -194,7 +199,7 @@ impl Blocks {
     }
 
     /// Claims blocks that are not in the disk cache; `None` if one is there or claimed.
-    fn claim(&self, table: &Table, blocks: Range<usize>) -> Option<Claim> {
+    fn claim(&self, table: &BlockTable, blocks: Range<usize>) -> Option<BlockClaim> {
         let digests: Vec<_> =
             table.entries()[blocks.clone()].iter().map(|entry| entry.digest).collect();
         let claim = self.in_flight.claim(&digests)?;
@@ -204,13 +209,13 @@ impl Blocks {
     }
 
     /// Returns whether a block is not in the disk cache and could be stored there.
-    fn lacks(&self, table: &Table, index: usize) -> bool {
+    fn lacks(&self, table: &BlockTable, index: usize) -> bool {
         let entry = &table.entries()[index];
         entry.stored > 0 && self.cache.as_ref().is_some_and(|cache| !cache.has(entry))
     }
 }
 
-fn stored(table: &Table, blocks: Range<usize>) -> u64 {
+fn stored(table: &BlockTable, blocks: Range<usize>) -> u64 {
     let stored = table.stored(blocks);
     stored.end - stored.start
 }

@@ -14,9 +14,9 @@ use futures::TryStreamExt;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
-use super::Blocks;
-use super::claims::Claim;
-use crate::block::{OciDigest, Table, verify};
+use super::BlockStore;
+use super::claims::BlockClaim;
+use crate::block::{BlockTable, OciDigest, verify};
 use crate::read::Pieces;
 use crate::read::sources::deadline;
 use crate::{Error, Result};
@@ -30,21 +30,21 @@ struct Response {
     pieces: Pieces,
     /// The received bytes of the next block.
     bytes: BytesMut,
-    table: Arc<Table>,
+    table: Arc<BlockTable>,
     left: Range<usize>,
     deadline: Instant,
 }
 
-impl Blocks {
+impl BlockStore {
     /// Fetches the stored bytes of the blocks `wanted`, verified and cached; the extension, the
     /// claimed blocks up to `end`, is received by a separate task and cached. Does not retry:
     /// `None` if the response was cut off or damaged before all wanted blocks arrived.
     pub(super) async fn fetch_streamed(
         self: &Arc<Self>,
         blob: &OciDigest,
-        table: &Arc<Table>,
+        table: &Arc<BlockTable>,
         wanted: Range<usize>,
-        (end, claim): (usize, Claim),
+        (end, claim): (usize, BlockClaim),
     ) -> Result<Option<Vec<Bytes>>> {
         let left = wanted.start..end;
         self.requests.fetch_add(1, Ordering::Relaxed);
@@ -69,9 +69,9 @@ impl Blocks {
     pub(super) async fn fetch_each(
         self: &Arc<Self>,
         blob: &OciDigest,
-        table: &Arc<Table>,
+        table: &Arc<BlockTable>,
         wanted: Range<usize>,
-        claim: &mut Claim,
+        claim: &mut BlockClaim,
     ) -> Result<()> {
         let mut left = wanted;
         self.requests.fetch_add(1, Ordering::Relaxed);
@@ -95,9 +95,9 @@ impl Blocks {
     pub(super) fn stream_ahead(
         self: &Arc<Self>,
         blob: &OciDigest,
-        table: &Arc<Table>,
+        table: &Arc<BlockTable>,
         left: Range<usize>,
-        (claim, turn): (Claim, Option<Arc<Semaphore>>),
+        (claim, turn): (BlockClaim, Option<Arc<Semaphore>>),
     ) {
         let blocks = Arc::clone(self);
         let blob = blob.clone();
@@ -124,7 +124,7 @@ impl Blocks {
 }
 
 impl Response {
-    fn new(blob: &OciDigest, pieces: Pieces, table: Arc<Table>, left: Range<usize>) -> Self {
+    fn new(blob: &OciDigest, pieces: Pieces, table: Arc<BlockTable>, left: Range<usize>) -> Self {
         let time = deadline::left().map_or(TIMEOUT, |left| left.min(TIMEOUT));
         let blob = blob.clone();
         let bytes = BytesMut::new();
@@ -133,7 +133,7 @@ impl Response {
     }
 
     /// Returns the next block.
-    async fn next(&mut self, blocks: &Blocks) -> Result<Bytes> {
+    async fn next(&mut self, blocks: &BlockStore) -> Result<Bytes> {
         let index = self.left.start;
         let entry = &self.table.entries()[index];
         self.left.start += 1;
@@ -155,7 +155,7 @@ impl Response {
         Ok(stored)
     }
 
-    async fn receive_rest(mut self, blocks: Arc<Blocks>, mut claim: Claim) {
+    async fn receive_rest(mut self, blocks: Arc<BlockStore>, mut claim: BlockClaim) {
         while !self.left.is_empty() {
             let digest = self.table.entries()[self.left.start].digest;
             match self.next(&blocks).await {

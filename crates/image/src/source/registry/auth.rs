@@ -14,13 +14,13 @@ use super::failure::{check_status, denied, failed};
 use crate::{Error, Result};
 
 #[derive(Deserialize)]
-struct Token {
+struct TokenResponse {
     token: Option<String>,
     access_token: Option<String>,
 }
 
 /// The user's account at a registry, as far as it is needed to answer a challenge.
-pub(super) struct Account<'a> {
+pub(super) struct RegistryAccount<'a> {
     /// The client, for requests to the token server.
     pub http: &'a reqwest::Client,
     /// The host of the registry, for errors.
@@ -29,7 +29,7 @@ pub(super) struct Account<'a> {
     pub credentials: Option<&'a Credentials>,
 }
 
-impl Account<'_> {
+impl RegistryAccount<'_> {
     /// Makes the `Authorization` header that a challenge requires.
     pub async fn authorize(&self, answer: &Response) -> Result<String> {
         let challenges = answer.headers().get_all(WWW_AUTHENTICATE).iter();
@@ -61,7 +61,7 @@ impl Account<'_> {
         let answer = request.send().await.map_err(|error| failed(&what, &error))?;
         let answer = check_status(self.registry, &what, answer).await?;
         let bytes = answer.bytes().await.map_err(|error| failed(&what, &error))?;
-        let token: Token = serde_json::from_slice(&bytes)
+        let token: TokenResponse = serde_json::from_slice(&bytes)
             .map_err(|error| Error::refused(&what, error.to_string()))?;
         match token.token.or(token.access_token).filter(|token| !token.is_empty()) {
             Some(token) => Ok(format!("Bearer {token}")),

@@ -1,7 +1,7 @@
 //! Failures of requests to a registry: what its answers and the HTTP client's errors mean.
 //!
-//! Invariant: a failure that may pass is [`Error::Unreachable`], so that it is retried, and no other
-//! is.
+//! Invariant: a failure that may pass is [`Error::Unreachable`], so that it is retried, and no
+//! other is.
 
 use std::time::{Duration, SystemTime};
 
@@ -82,7 +82,7 @@ async fn reason(status: StatusCode, mut answer: Response) -> String {
 /// any other body, on one line.
 fn error_text(body: &str) -> String {
     #[derive(Deserialize)]
-    struct Entry {
+    struct ErrorEntry {
         #[serde(default)]
         code: String,
         #[serde(default)]
@@ -90,10 +90,10 @@ fn error_text(body: &str) -> String {
     }
     #[derive(Deserialize)]
     struct List {
-        errors: Vec<Entry>,
+        errors: Vec<ErrorEntry>,
     }
     let listed = serde_json::from_str::<List>(body).ok();
-    let text = |Entry { code, message }: &Entry| match (code.as_str(), message.as_str()) {
+    let text = |ErrorEntry { code, message }: &ErrorEntry| match (code.as_str(), message.as_str()) {
         ("", text) | (text, "") => text.to_owned(),
         (code, message) => format!("{message} ({code})"),
     };

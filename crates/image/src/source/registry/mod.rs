@@ -158,13 +158,13 @@ impl BlockSource for Registry {
         let is_part = answer.status() == StatusCode::PARTIAL_CONTENT;
         let skip = if is_part { 0 } else { range.start };
         let left = range.end - range.start;
-        let body = Body { answer, blob: blob.clone(), range, skip, left };
-        Ok(stream::try_unfold(body, Body::next).boxed())
+        let body = RangeBody { answer, blob: blob.clone(), range, skip, left };
+        Ok(stream::try_unfold(body, RangeBody::next).boxed())
     }
 }
 
 /// The part of a response that is left for a range.
-struct Body {
+struct RangeBody {
     answer: Response,
     blob: OciDigest,
     range: Range<u64>,
@@ -174,7 +174,7 @@ struct Body {
     left: u64,
 }
 
-impl Body {
+impl RangeBody {
     async fn next(mut self) -> Result<Option<(Bytes, Self)>> {
         while self.left > 0 {
             let what = || format!("the bytes {:?} of {}", self.range, self.blob);

@@ -10,8 +10,8 @@ use super::failure::failed;
 use super::transfer::Tries;
 use super::{Reference, Registry};
 use crate::manifest::Descriptor;
-use crate::source::document::{Document, Platform};
-use crate::source::{Described, Origin};
+use crate::source::document::{Document, ImagePlatform};
+use crate::source::{ConversionSource, Described};
 use crate::{Error, Result};
 
 /// An image in a registry. Its calls block, and must not be made on a thread of the runtime.
@@ -27,7 +27,7 @@ impl RegistryOrigin {
     pub async fn open(
         registry: Registry,
         reference: &Reference,
-        platform: &Platform,
+        platform: &ImagePlatform,
     ) -> Result<Self> {
         let (mut original, bytes) = registry.manifest(reference.selector()).await?;
         let mut document = Document::parse(&bytes)?;
@@ -40,7 +40,7 @@ impl RegistryOrigin {
     }
 }
 
-impl Origin for RegistryOrigin {
+impl ConversionSource for RegistryOrigin {
     fn describe(&self) -> Result<Described> {
         let config =
             self.runtime.block_on(self.registry.document(&self.document.config()?.digest))?;
@@ -56,7 +56,7 @@ impl Origin for RegistryOrigin {
         let layer = layer.ok_or_else(|| Error::missing(format!("the layer {index}")))?;
         let open = self.registry.blob(&layer.digest, 0);
         let (answer, _) = self.runtime.block_on(open)?;
-        let body = Body {
+        let body = LayerBody {
             registry: &self.registry,
             layer,
             answer,
@@ -65,17 +65,17 @@ impl Origin for RegistryOrigin {
             chunk: Bytes::new(),
             tries: Tries::default(),
         };
-        Ok(Box::new(Stream { body, runtime: &self.runtime }))
+        Ok(Box::new(LayerStream { body, runtime: &self.runtime }))
     }
 }
 
 /// A layer as a stream of its bytes.
-struct Stream<'a> {
-    body: Body<'a>,
+struct LayerStream<'a> {
+    body: LayerBody<'a>,
     runtime: &'a Handle,
 }
 
-impl Read for Stream<'_> {
+impl Read for LayerStream<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.body.chunk.is_empty() {
             self.runtime.block_on(self.body.advance()).map_err(io::Error::other)?;
@@ -87,7 +87,7 @@ impl Read for Stream<'_> {
 }
 
 /// The responses that contain a layer. After an interrupted response, the rest is requested.
-struct Body<'a> {
+struct LayerBody<'a> {
     registry: &'a Registry,
     layer: &'a Descriptor,
     answer: Response,
@@ -100,7 +100,7 @@ struct Body<'a> {
     tries: Tries,
 }
 
-impl Body<'_> {
+impl LayerBody<'_> {
     /// Reads the next bytes; returns none at the end.
     async fn advance(&mut self) -> Result<()> {
         while self.chunk.is_empty() && self.at < self.layer.size {

@@ -18,7 +18,7 @@ const ATTEMPTS: u32 = 5;
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Index {
+struct ReferrerIndex {
     schema_version: u32,
     #[serde(default)]
     media_type: String,
@@ -77,17 +77,19 @@ impl Registry {
         Err(Error::unreachable("the list of referrers", "other clients keep writing it"))
     }
 
-    async fn fallback(&self, subject: &OciDigest) -> Result<Index> {
+    async fn fallback(&self, subject: &OciDigest) -> Result<ReferrerIndex> {
         match self.manifest(&tag(subject)).await {
             Ok((_, bytes)) => parse(&bytes),
-            Err(Error::Missing { .. }) => {
-                Ok(Index { schema_version: 2, media_type: INDEX.to_owned(), manifests: Vec::new() })
-            }
+            Err(Error::Missing { .. }) => Ok(ReferrerIndex {
+                schema_version: 2,
+                media_type: INDEX.to_owned(),
+                manifests: Vec::new(),
+            }),
             Err(error) => Err(error),
         }
     }
 
-    async fn write_fallback(&self, subject: &OciDigest, index: &Index) -> Result<()> {
+    async fn write_fallback(&self, subject: &OciDigest, index: &ReferrerIndex) -> Result<()> {
         let bytes = serde_json::to_vec(index)
             .map_err(|error| Error::refused("the list of referrers", error.to_string()))?;
         let url = self.url(&format!("manifests/{}", tag(subject)))?;
@@ -100,7 +102,7 @@ fn tag(subject: &OciDigest) -> String {
     format!("sha256-{}", subject.hex())
 }
 
-fn parse(bytes: &[u8]) -> Result<Index> {
+fn parse(bytes: &[u8]) -> Result<ReferrerIndex> {
     serde_json::from_slice(bytes)
         .map_err(|error| Error::refused("the list of referrers", error.to_string()))
 }

@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::Credentials;
-use super::auth::{Account, is_loopback};
+use super::auth::{RegistryAccount, is_loopback};
 use super::authorities::{Authorities, trusted_by};
 use super::failure::{check_status, failed};
 use crate::read::RetryPolicy;
@@ -210,9 +210,9 @@ impl Transfer {
     }
 
     /// The user's account at the registry, which answers challenges.
-    fn account(&self) -> Account<'_> {
+    fn account(&self) -> RegistryAccount<'_> {
         let credentials = self.credentials.as_ref();
-        Account { http: &self.http, registry: self.host(), credentials }
+        RegistryAccount { http: &self.http, registry: self.host(), credentials }
     }
 
     /// The registry's host.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use snowmelt_image::peer::{Connect, Link, PeerHost};
+use snowmelt_image::peer::{Connect, PeerHost, PeerLink};
 
 use crate::images::{Images, connect};
 
@@ -23,7 +23,7 @@ impl Dial {
 
 #[async_trait]
 impl Connect for Dial {
-    async fn connect(&self, host: &PeerHost) -> snowmelt_image::Result<Box<dyn Link>> {
+    async fn connect(&self, host: &PeerHost) -> snowmelt_image::Result<Box<dyn PeerLink>> {
         let cluster = self.images.cluster();
         connect(cluster.map(|cluster| &cluster.token), host, FILE_BLOCKS).await
     }

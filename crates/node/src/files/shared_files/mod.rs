@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use snowmelt_api::is_file_digest;
 use snowmelt_image::block::BlobSummary;
 use snowmelt_image::peer::{HostSource, Patience, PeerHost, PeerSource};
-use snowmelt_image::read::{BlobReader, Blocks, LocalSource, Retried, RetryPolicy};
+use snowmelt_image::read::{BlobReader, BlockStore, LocalSource, Retried, RetryPolicy};
 use snowmelt_rpc::HostStream;
 use snowmelt_types::Tenant;
 
@@ -70,9 +70,9 @@ pub(crate) struct SharedFiles {
     dial: Arc<Dial>,
     sharing: Sharing,
     /// The blocks of the blobs that were made on this host.
-    own: Arc<Blocks>,
+    own: Arc<BlockStore>,
     /// The blocks from other hosts; empty before the first file.
-    others: OnceLock<Arc<Blocks>>,
+    others: OnceLock<Arc<BlockStore>>,
     /// The lock of each file's digest, which is held while the file is made or fetched.
     turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
@@ -91,7 +91,7 @@ impl SharedFiles {
         let connect: Arc<Dial> = Arc::clone(&dial);
         let sharing = Sharing::new(connect, images.share());
         Self {
-            own: Arc::new(Blocks::new(Arc::new(LocalSource::new(made.folder())), None)),
+            own: Arc::new(BlockStore::new(Arc::new(LocalSource::new(made.folder())), None)),
             others: OnceLock::new(),
             turns: Mutex::default(),
             images,
@@ -201,7 +201,7 @@ impl SharedFiles {
     }
 
     /// Returns the blocks that other hosts send, with the same cache as those of images.
-    fn others(&self) -> Result<Arc<Blocks>> {
+    fn others(&self) -> Result<Arc<BlockStore>> {
         if let Some(blocks) = self.others.get() {
             return Ok(Arc::clone(blocks));
         }
@@ -211,7 +211,7 @@ impl SharedFiles {
         let origin = HostSource::new(Arc::clone(&self.dial) as _, host, Patience::default());
         let origin = Arc::new(Retried::new(origin, RetryPolicy::default()));
         let source = PeerSource::new(origin, Arc::clone(&self.sharing.upstreams));
-        let blocks = Arc::new(Blocks::new(Arc::new(source), self.images.shared_cache()));
+        let blocks = Arc::new(BlockStore::new(Arc::new(source), self.images.shared_cache()));
         Ok(Arc::clone(self.others.get_or_init(|| blocks)))
     }
 

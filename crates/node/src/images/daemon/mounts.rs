@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use snowmelt_image::block::OciDigest;
 use snowmelt_image::manifest::{Descriptor, OCI_MANIFEST};
-use snowmelt_image::mount::{Form, LazyMount, Readers, mount_files, supports_takeover};
+use snowmelt_image::mount::{Form, ImageReaders, LazyMount, mount_files, supports_takeover};
 use snowmelt_image::peer::Connect;
 use snowmelt_image::profile::StartProfile;
 use snowmelt_image::read::{BlobReader, LockedFiles, RawFiles};
@@ -281,8 +281,8 @@ impl Mounts {
         self.folder.join(format!("{}.raw", digest.hex()))
     }
 
-    fn readers(&self, spec: &ImageSpec) -> Result<Readers> {
-        Readers::new(&spec.image()?, &self.sources.blocks(&spec.origin)?)
+    fn readers(&self, spec: &ImageSpec) -> Result<ImageReaders> {
+        ImageReaders::new(&spec.image()?, &self.sources.blocks(&spec.origin)?)
     }
 
     /// Fetches, in the background, the blocks that starts of the image touched on this host or, if

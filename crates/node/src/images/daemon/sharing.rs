@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
 use snowmelt_image::block::OciDigest;
-use snowmelt_image::peer::{Connect, Exports, Flow, Patience, Progress, Upstreams};
+use snowmelt_image::peer::{Connect, ExportProgress, Exports, Flow, Patience, Upstreams};
 use snowmelt_image::read::BlobReader;
 use snowmelt_image::{Image, Result};
 use tokio::net::TcpStream;
@@ -43,7 +43,7 @@ pub(crate) struct Shared {
     /// The name of the tree.
     pub tree: String,
     pub flow: Flow,
-    pub progress: Progress,
+    pub progress: ExportProgress,
 }
 
 impl Sharing {

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use snowmelt_image::peer::{PeerSource, Upstreams};
-use snowmelt_image::read::{BlockCache, BlockSource, Blocks};
-use snowmelt_image::source::{Access, Layout};
+use snowmelt_image::read::{BlockCache, BlockSource, BlockStore};
+use snowmelt_image::source::{Access, OciLayout};
 use snowmelt_image::{Error, Lock, Result};
 
 use crate::images::locked;
@@ -19,7 +19,7 @@ pub(super) struct Sources {
     stores: Stores,
     upstreams: Arc<Upstreams>,
     cache: OnceLock<Option<Arc<BlockCache>>>,
-    blocks: Mutex<HashMap<Origin, Arc<Blocks>>>,
+    blocks: Mutex<HashMap<Origin, Arc<BlockStore>>>,
 }
 
 impl Sources {
@@ -33,11 +33,11 @@ impl Sources {
         let Origin::Layout(folder) = &spec.origin else { return Ok(None) };
         // The layout of another owner is only read.
         let ours = folder.starts_with(&self.stores.state);
-        ours.then(|| Layout::open(folder)?.pin(&spec.digest)).transpose()
+        ours.then(|| OciLayout::open(folder)?.pin(&spec.digest)).transpose()
     }
 
     /// Returns the blocks of an origin, which all images from there share.
-    pub fn blocks(&self, origin: &Origin) -> Result<Arc<Blocks>> {
+    pub fn blocks(&self, origin: &Origin) -> Result<Arc<BlockStore>> {
         let mut all = locked(&self.blocks);
         if let Some(blocks) = all.get(origin) {
             return Ok(Arc::clone(blocks));
@@ -50,7 +50,7 @@ impl Sources {
                 (Arc::new(source) as Arc<dyn BlockSource>, self.cache().clone())
             }
         };
-        let blocks = Arc::new(Blocks::new(source, cache));
+        let blocks = Arc::new(BlockStore::new(source, cache));
         all.insert(origin.clone(), Arc::clone(&blocks));
         Ok(blocks)
     }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use snowmelt_api::Packed;
 use snowmelt_image::build::{Unpacked, build, function};
-use snowmelt_image::source::{Access, Layout, Reference};
+use snowmelt_image::source::{Access, OciLayout, Reference};
 use snowmelt_image::{Converted, Options, exchange};
 use snowmelt_package::{Environment, Installer, Reporter};
 use snowmelt_types::Digest;
@@ -100,7 +100,7 @@ impl Making {
         packages: &[Unpacked],
         runtime: &tokio::runtime::Handle,
     ) -> Result<Packed> {
-        let layout = Layout::create(&self.folder)?;
+        let layout = OciLayout::create(&self.folder)?;
         let code = Unpacked { folder: code, identity: digest.as_str().to_owned() };
         let mut recipe = function(&code, packages)?;
         let label = serde_json::to_string(&self.contents).map_err(|error| Error::State {

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 
-use super::host::{Answer, Connect, Failure, Patience, Peer, PeerHost};
-use super::protocol::{Refusal, Request};
+use super::host::{Connect, Patience, PeerAnswer, PeerFailure, PeerHost, PeerState};
+use super::protocol::{PeerRefusal, RangeRequest};
 use super::source::{whole, within};
 use crate::block::OciDigest;
 use crate::read::{BlockSource, Pieces};
@@ -18,19 +18,21 @@ use crate::{Error, Result};
 pub struct HostSource {
     connect: Arc<dyn Connect>,
     patience: Patience,
-    host: Arc<Peer>,
+    host: Arc<PeerState>,
 }
 
 impl HostSource {
     /// Makes the source, and does not connect yet.
     pub fn new(connect: Arc<dyn Connect>, host: PeerHost, patience: Patience) -> Self {
-        Self { connect, patience, host: Arc::new(Peer::new(host)) }
+        Self { connect, patience, host: Arc::new(PeerState::new(host)) }
     }
 
-    fn error(&self, blob: &OciDigest, range: &Range<u64>, failure: &Failure) -> Error {
+    fn error(&self, blob: &OciDigest, range: &Range<u64>, failure: &PeerFailure) -> Error {
         match failure {
-            Failure::Refused(Refusal::Missing) => Error::missing(format!("the blob {blob}")),
-            Failure::Refused(Refusal::Range) => crate::read::outside(blob, range),
+            PeerFailure::Refused(PeerRefusal::Missing) => {
+                Error::missing(format!("the blob {blob}"))
+            }
+            PeerFailure::Refused(PeerRefusal::Range) => crate::read::outside(blob, range),
             _ => {
                 let what = format!("the bytes {range:?} of {blob} on {}", self.host.host);
                 Error::unreachable(what, failure.to_string())
@@ -49,7 +51,8 @@ impl BlockSource for HostSource {
         let image = blob.clone();
         let if_here = false;
         let within = within(self.patience.work);
-        let request = Request { image, blob: blob.clone(), range: range.clone(), if_here, within };
+        let request =
+            RangeRequest { image, blob: blob.clone(), range: range.clone(), if_here, within };
         let asked = self.host.ask(&*self.connect, &request, self.patience).await;
         let answer = asked.map_err(|failure| self.error(blob, &range, &failure))?;
         let what = format!("the rest of {blob} on {}", self.host.host);
@@ -57,7 +60,9 @@ impl BlockSource for HostSource {
     }
 }
 
-async fn rest((mut answer, what): (Answer, String)) -> Result<Option<(Bytes, (Answer, String))>> {
+async fn rest(
+    (mut answer, what): (PeerAnswer, String),
+) -> Result<Option<(Bytes, (PeerAnswer, String))>> {
     if answer.is_over() {
         answer.keep();
         return Ok(None);

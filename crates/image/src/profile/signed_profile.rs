@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Keys, PublicKey, StartProfile};
+use super::{ProfileKeys, PublicKey, StartProfile};
 use crate::block::{BlockDigest, OciDigest};
 use crate::{Error, Result};
 
@@ -25,7 +25,7 @@ pub struct Signed {
 
 /// The JSON body of a profile.
 #[derive(Serialize, Deserialize)]
-struct Body {
+struct ProfileBody {
     /// The digest of the block image's manifest.
     image: OciDigest,
     /// The Merkle roots of the image's blobs.
@@ -36,8 +36,8 @@ struct Body {
 
 impl Signed {
     /// Signs the profile of the image with this manifest.
-    pub fn new(keys: &Keys, image: &OciDigest, profile: &StartProfile) -> Result<Self> {
-        let mut body = Body { image: image.clone(), blobs: Vec::new(), runs: Vec::new() };
+    pub fn new(keys: &ProfileKeys, image: &OciDigest, profile: &StartProfile) -> Result<Self> {
+        let mut body = ProfileBody { image: image.clone(), blobs: Vec::new(), runs: Vec::new() };
         for (root, run) in profile.runs() {
             let known = body.blobs.iter().position(|blob| *blob == root);
             let blob = known.unwrap_or_else(|| {
@@ -53,7 +53,7 @@ impl Signed {
     }
 
     /// Returns the profile, if it is signed by a trusted key and for this image.
-    pub fn open(&self, keys: &Keys, image: &OciDigest) -> Result<StartProfile> {
+    pub fn open(&self, keys: &ProfileKeys, image: &OciDigest) -> Result<StartProfile> {
         let refuse = |reason: &str| Error::refused("a start profile", reason);
         if self.body.len() > MAX_BYTES {
             return Err(refuse("it is larger than 4 MiB"));
@@ -64,7 +64,7 @@ impl Signed {
         if !self.key.verifies(&[CONTEXT, &self.body].concat(), &self.signature) {
             return Err(refuse("its signature is wrong"));
         }
-        let body: Body =
+        let body: ProfileBody =
             serde_json::from_slice(&self.body).map_err(|error| refuse(&error.to_string()))?;
         if body.image != *image {
             return Err(refuse(&format!("it is for the image {}", body.image)));
@@ -73,7 +73,7 @@ impl Signed {
     }
 }
 
-impl Body {
+impl ProfileBody {
     fn profile(&self) -> Option<StartProfile> {
         /// The number of blocks of 64 KiB in 256 GiB.
         const MAX_BLOCKS: usize = 4 << 20;
@@ -94,8 +94,8 @@ impl Body {
 mod tests {
     use super::*;
 
-    fn keys(folder: &std::path::Path, name: &str, trusted: Vec<PublicKey>) -> Keys {
-        Keys::open(&folder.join(name), trusted).unwrap()
+    fn keys(folder: &std::path::Path, name: &str, trusted: Vec<PublicKey>) -> ProfileKeys {
+        ProfileKeys::open(&folder.join(name), trusted).unwrap()
     }
 
     fn profile() -> StartProfile {

@@ -10,15 +10,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::FutureExt;
 
-use super::protocol::{Operation, Request};
+use super::protocol::{FuseOperation, FuseRequest};
 use super::server::Serve;
-use super::tree::Tree;
+use super::tree::MountTree;
 use crate::Result;
 use crate::filesystem::erofs::Bytes;
 
 /// The files of an image as FUSE serves them, without a mount.
 pub struct Unmounted {
-    tree: Tree<Part>,
+    tree: MountTree<PaddedBytes>,
     reads: Arc<AtomicU64>,
 }
 
@@ -26,18 +26,18 @@ impl Unmounted {
     /// Creates layers of zeros with these sizes.
     pub fn new(metadata: &[u8], layers: &[u64]) -> Self {
         let reads: Arc<AtomicU64> = Arc::default();
-        let part = |bytes, size| Part { bytes, size, reads: Arc::clone(&reads) };
+        let part = |bytes, size| PaddedBytes { bytes, size, reads: Arc::clone(&reads) };
         let layers = layers.iter().map(|size| part(Vec::new(), *size)).collect();
         let tree =
-            Tree::new(part(metadata.to_vec(), metadata.len() as u64), layers, Arc::default());
+            MountTree::new(part(metadata.to_vec(), metadata.len() as u64), layers, Arc::default());
         Self { tree, reads }
     }
 
     /// Answers a request: the body of the reply, or an errno. `None` if the bytes are not a
     /// request, or the request has no reply.
     pub fn request(&self, request: &[u8]) -> Option<Result<Vec<u8>, i32>> {
-        let operation = Request::parse(request)?.operation;
-        if operation == Operation::NoReply {
+        let operation = FuseRequest::parse(request)?.operation;
+        if operation == FuseOperation::NoReply {
             return None;
         }
         // Memory never blocks.
@@ -55,13 +55,13 @@ impl Unmounted {
 }
 
 /// Bytes, padded with zeros to `size`.
-struct Part {
+struct PaddedBytes {
     bytes: Vec<u8>,
     size: u64,
     reads: Arc<AtomicU64>,
 }
 
-impl Bytes for Part {
+impl Bytes for PaddedBytes {
     fn size(&self) -> u64 {
         self.size
     }
