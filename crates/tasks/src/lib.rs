@@ -2,8 +2,8 @@
 //! is given the files, functions and workers that its query may have, here and on other hosts.
 //!
 //! Boundary: what a query does is decided in its driver (`query`), and which host has room in
-//! `control`; how a sandbox is started, leased and taken again is decided below (`node`). No byte of
-//! SQL, of a file or of a result is decoded here.
+//! `control`; how a sandbox is started, leased and taken again is decided below (`node`). No byte
+//! of SQL, of a file or of a result is decoded here.
 //!
 //! Invariants: everything that a query holds on a host (sandboxes, outputs, room) ends with the
 //! future that runs the query, or with the session that control has opened for it, whichever way
@@ -15,7 +15,7 @@
 //! | room or file | owns |
 //! |---|---|
 //! | `peers` | hosts beside this one, and what hosts say and send to each other |
-//! | `relayed` | the connection of an instance, carried in frames of another connection |
+//! | `instance_relay` | the connection of an instance, carried in frames of another connection |
 //! | `host` | a host of tasks, and the stores on its disk |
 //! | `runner` | the tasks of one query in sandboxes, and the room that they hold |
 //! | `remote` | tasks and leases on other hosts |
@@ -25,8 +25,8 @@
 pub mod agent;
 mod drive;
 mod host;
+pub mod instance_relay;
 pub mod peers;
-pub mod relayed;
 pub mod remote;
 mod runner;
 

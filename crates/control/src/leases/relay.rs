@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use snowmelt_tasks::relayed::{Said, relay, tell};
+use snowmelt_tasks::instance_relay::{Said, relay, tell};
 use snowmelt_types::{ErrorReport, Report, Tenant};
 use snowmelt_wire::{Frame, Kind};
 use tokio::io::{AsyncRead, AsyncWrite};

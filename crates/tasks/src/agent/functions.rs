@@ -23,19 +23,19 @@ const MAX_PREPARED: usize = 10_000;
 #[derive(Debug, Default)]
 pub(super) struct Functions {
     // Held for a lookup only.
-    known: Mutex<Known>,
+    known: Mutex<KnownFunctions>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
-    by_digest: HashMap<Digest, (Arc<Prepared>, u64)>,
+struct KnownFunctions {
+    by_digest: HashMap<Digest, (Arc<PreparedFunction>, u64)>,
     /// Look-ups so far, as a clock for which function was used last.
     used: u64,
 }
 
 /// A function that can be called.
 #[derive(Debug)]
-pub(super) struct Prepared {
+pub(super) struct PreparedFunction {
     unit: Unit,
     limits: Arc<InstanceLimits>,
     pub load: Load,
@@ -44,11 +44,11 @@ pub(super) struct Prepared {
 }
 
 /// A call that runs, or a lease that is held, counted until it is dropped.
-pub(super) struct Running(pub Arc<Prepared>);
+pub(super) struct RunningCall(pub Arc<PreparedFunction>);
 
-impl Running {
+impl RunningCall {
     /// Counts one more call or lease, and says how many there were before.
-    fn begin(prepared: Arc<Prepared>) -> (Self, u32) {
+    fn begin(prepared: Arc<PreparedFunction>) -> (Self, u32) {
         let others = prepared.running.fetch_add(1, Ordering::Relaxed);
         (Self(prepared), others)
     }
@@ -61,7 +61,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningCall {
     fn drop(&mut self) {
         self.0.running.fetch_sub(1, Ordering::Relaxed);
     }
@@ -86,7 +86,8 @@ impl Agent {
         let unit = unit.map_err(|error| error.report())?;
         let load = function.load(&unit);
         let limits = Arc::new(function.limits);
-        let prepared = Arc::new(Prepared { unit, limits, load, running: AtomicU32::new(0) });
+        let prepared =
+            Arc::new(PreparedFunction { unit, limits, load, running: AtomicU32::new(0) });
         let began = std::time::Instant::now();
         if let Err(error) = prepared.start(node, start as usize).await {
             let why = node.why_image_failed(&prepared.unit, began).await;
@@ -131,14 +132,14 @@ impl Agent {
     pub(super) async fn take(
         &self,
         digest: &Digest,
-    ) -> Result<(Running, InstanceLease, u32), ErrorReport> {
+    ) -> Result<(RunningCall, InstanceLease, u32), ErrorReport> {
         let node = &self.inner.node;
         let prepared = self.inner.functions.find(digest).ok_or_else(|| not_prepared(digest))?;
         if node.is_dead(&prepared.unit) {
             self.inner.functions.remove(digest);
             return Err(not_prepared(digest));
         }
-        let (running, others) = Running::begin(Arc::clone(&prepared));
+        let (running, others) = RunningCall::begin(Arc::clone(&prepared));
         let lease = prepared.lease(node, 1).await?.pop().ok_or_else(|| not_prepared(digest))?;
         Ok((running, lease, others))
     }
@@ -148,7 +149,8 @@ impl Agent {
         self.inner.functions.all()
     }
 
-    /// Ends the idle instances of a function that was replaced or removed, or is not called any more.
+    /// Ends the idle instances of a function that was replaced or removed, or is not called any
+    /// more.
     pub fn forget_function(&self, digest: &Digest) {
         if let Some(prepared) = self.inner.functions.remove(digest) {
             self.inner.node.forget(&prepared.unit, &prepared.limits);
@@ -156,7 +158,7 @@ impl Agent {
     }
 }
 
-impl Prepared {
+impl PreparedFunction {
     async fn start(&self, node: &Node, count: usize) -> Result<(), ErrorReport> {
         if count == 0 {
             return Ok(());
@@ -192,7 +194,7 @@ impl Prepared {
 }
 
 impl Functions {
-    fn keep(&self, digest: Digest, prepared: Arc<Prepared>) {
+    fn keep(&self, digest: Digest, prepared: Arc<PreparedFunction>) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.used += 1;
         let used = known.used;
@@ -206,7 +208,7 @@ impl Functions {
         known.by_digest.entry(digest).or_insert((prepared, used));
     }
 
-    fn find(&self, digest: &Digest) -> Option<Arc<Prepared>> {
+    fn find(&self, digest: &Digest) -> Option<Arc<PreparedFunction>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.used += 1;
         let now = known.used;
@@ -220,7 +222,7 @@ impl Functions {
         known.by_digest.keys().cloned().collect()
     }
 
-    fn remove(&self, digest: &Digest) -> Option<Arc<Prepared>> {
+    fn remove(&self, digest: &Digest) -> Option<Arc<PreparedFunction>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.by_digest.remove(digest).map(|(prepared, _)| prepared)
     }

@@ -21,8 +21,8 @@ use snowmelt_wire::{
 use tokio::runtime::Handle;
 
 use super::Agent;
+use crate::instance_relay::{Said, relay, tell};
 use crate::peers::relay::wait_for_readers_within;
-use crate::relayed::{Said, relay, tell};
 use crate::remote::leases::{InstanceLeased, LEASES, LeaseEnd, LeaseInstance, READ_TIMEOUT};
 use crate::remote::routes::take;
 

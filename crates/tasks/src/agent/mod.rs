@@ -1,11 +1,11 @@
 //! The agent: the parts of jobs that run on this host, from the request to the last answer.
 //!
-//! Invariant: a part exists as a whole or not at all. Its instances and its network are removed when
-//! its calls have ended, on request, when it is not called in time, or when nobody asks for its ends
-//! within its lease. The caller may disconnect, and ask again.
+//! Invariant: a part exists as a whole or not at all. Its instances and its network are removed
+//! when its calls have ended, on request, when it is not called in time, or when nobody asks for
+//! its ends within its lease. The caller may disconnect, and ask again.
 
 pub mod api;
-mod called;
+mod called_part;
 mod code;
 mod functions;
 mod inspect;
@@ -26,9 +26,9 @@ use snowmelt_rpc::{damage, trace};
 use snowmelt_types::{ByteSize, Code, ErrorReport, JobId, Report};
 
 use api::{CodePresence, HeldImage, JobPart, PartCalls, PartEnds, PartOpen, PartReady, UploadCode};
-use called::Called;
+use called_part::Called;
 use functions::Functions;
-use part::Part;
+use part::PartInstances;
 
 use crate::host::stored_code;
 
@@ -64,7 +64,7 @@ enum Stage {
     /// The part is being opened or made ready.
     Opening,
     /// The part waits for its calls.
-    Waiting(Part),
+    Waiting(PartInstances),
     /// The ranks of the part are called, or have ended, and control may still ask for their ends.
     Called(Arc<Called>),
 }
@@ -137,10 +137,10 @@ impl Agent {
     /// the jobs again that were not called before.
     pub async fn open(&self, order: JobPart) -> Result<PartOpen, ErrorReport> {
         let patience = Duration::from_millis(order.start_within_ms);
-        let place = Place::take_again(&self.inner, &order.job, patience).await?;
+        let place = PartReservation::take_again(&self.inner, &order.job, patience).await?;
         let job = order.job.clone();
         let number = self.inner.opened.fetch_add(1, Ordering::Relaxed);
-        let (mut part, open) = Part::open(&self.inner.node, order).await?;
+        let (mut part, open) = PartInstances::open(&self.inner.node, order).await?;
         part.number = number;
         self.inner.note(&job, &part);
         place.fill(part);
@@ -159,7 +159,7 @@ impl Agent {
     /// an error, and if some do not answer, nothing of it is left.
     pub async fn ready(&self, job: &JobId, within: Duration) -> Result<PartReady, ErrorReport> {
         let mut part = self.inner.take(job).ok_or_else(|| missing(job))?;
-        let place = Place::take(&self.inner, job)?;
+        let place = PartReservation::take(&self.inner, job)?;
         let ready = part.ready(within).await?;
         if ready.unreached.is_empty() {
             place.fill(part);
@@ -221,8 +221,8 @@ impl Agent {
         Ok(called.ends(from, within).await)
     }
 
-    /// Ends the calls of a part that still run, each with this error, and the wait until other hosts
-    /// have received what its ranks sent. A part that is not called is ignored.
+    /// Ends the calls of a part that still run, each with this error, and the wait until other
+    /// hosts have received what its ranks sent. A part that is not called is ignored.
     pub fn end(&self, job: &JobId, error: ErrorReport) {
         if let Some(called) = self.inner.called(job) {
             called.end(error);
@@ -265,11 +265,15 @@ impl Inner {
         matches!(self.parts().get(job), Some(Stage::Opening))
     }
 
-    fn take(&self, job: &JobId) -> Option<Part> {
+    fn take(&self, job: &JobId) -> Option<PartInstances> {
         self.take_if(job, |_| true)
     }
 
-    fn take_if(&self, job: &JobId, is_meant: impl Fn(&Part) -> bool) -> Option<Part> {
+    fn take_if(
+        &self,
+        job: &JobId,
+        is_meant: impl Fn(&PartInstances) -> bool,
+    ) -> Option<PartInstances> {
         let mut parts = self.parts();
         match parts.remove(job)? {
             Stage::Waiting(part) if is_meant(&part) => Some(part),
@@ -282,7 +286,7 @@ impl Inner {
     }
 
     /// Lists the network of a part for as long as the part exists.
-    fn note(&self, job: &JobId, part: &Part) {
+    fn note(&self, job: &JobId, part: &PartInstances) {
         let mut networks = self.networks.lock().unwrap_or_else(PoisonError::into_inner);
         networks.retain(|_, network| network.strong_count() > 0);
         if let Some(network) = part.network() {
@@ -296,12 +300,12 @@ impl Inner {
 }
 
 /// The reserved name of a part that is being opened; released unless the place is filled.
-struct Place<'a> {
+struct PartReservation<'a> {
     inner: &'a Inner,
     job: JobId,
 }
 
-impl<'a> Place<'a> {
+impl<'a> PartReservation<'a> {
     fn take(inner: &'a Inner, job: &JobId) -> Result<Self, ErrorReport> {
         let mut parts = inner.parts();
         if parts.contains_key(job) {
@@ -332,12 +336,12 @@ impl<'a> Place<'a> {
         }
     }
 
-    fn fill(self, part: Part) {
+    fn fill(self, part: PartInstances) {
         self.inner.parts().insert(self.job.clone(), Stage::Waiting(part));
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for PartReservation<'_> {
     fn drop(&mut self) {
         let mut parts = self.inner.parts();
         if matches!(parts.get(&self.job), Some(Stage::Opening)) {

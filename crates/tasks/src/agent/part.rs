@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tracing::Instrument;
 
 use super::api::{JobPart, PartCalls, PartOpen, PartReady, RankEnd};
-use super::called::Called;
+use super::called_part::Called;
 
 /// The number of attempts to open a part: it is tried once more with another zygote if the first
 /// zygote is gone.
@@ -24,7 +24,7 @@ const TRIES: usize = 2;
 
 /// Instances that wait for their calls. Dropping the part ends them, and then their network.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct PartInstances {
     load: Load,
     ranks: Vec<(u32, InstanceLease)>,
     /// True if no other host has ranks of the job.
@@ -35,7 +35,7 @@ pub(super) struct Part {
     network: Option<Arc<RankNetwork>>,
 }
 
-impl Part {
+impl PartInstances {
     /// Makes the network and starts all instances in one request; the first failure is that of the
     /// part. No code of the user has run then.
     pub async fn open(node: &Node, order: JobPart) -> Result<(Self, PartOpen), ErrorReport> {

@@ -9,7 +9,7 @@ use snowmelt_ledger::Use;
 use super::Inner;
 
 /// The division of a host's memory, in bytes.
-pub(super) struct Room {
+pub(super) struct MemoryDivision {
     /// The sum of the limits that instances of functions may have together. An instance reserves
     /// only a part of its limit.
     pub functions: u64,
@@ -25,7 +25,7 @@ pub(super) struct Room {
 }
 
 impl Inner {
-    pub(super) fn room(&self) -> Room {
+    pub(super) fn room(&self) -> MemoryDivision {
         let account = self.node.account();
         let sandboxes = account.ledger.capacity().memory;
         let most = self.memory.unwrap_or(sandboxes).min(sandboxes).bytes();
@@ -45,6 +45,6 @@ impl Inner {
         let limits = |taken: u64| account.limits_in(most.saturating_sub(taken));
         let functions = limits(ranks + others + tasks);
         let of_tasks = limits(ranks + others).saturating_sub(functions);
-        Room { functions, of_tasks, sandboxes: sandboxes.bytes(), others, ranks }
+        MemoryDivision { functions, of_tasks, sandboxes: sandboxes.bytes(), others, ranks }
     }
 }

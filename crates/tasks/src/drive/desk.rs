@@ -21,7 +21,7 @@ use tokio::task::spawn_blocking;
 
 use super::DriverReporter;
 use super::execution::Attempts;
-use super::permissions::{Scope, refused};
+use super::permissions::{DriverScope, refused};
 use crate::runner::QueryRunner;
 
 /// The most bytes of plans of one query.
@@ -32,12 +32,12 @@ const PLAN_BYTES: usize = 256 << 20;
 const MAX_REQUESTS: usize = 4096;
 
 /// The result of a request, with its descriptors.
-type Answer = std::result::Result<(Answered, Vec<OwnedFd>), RequestFailure>;
+type DeskAnswer = std::result::Result<(Answered, Vec<OwnedFd>), Failed>;
 
 /// The desk at which the requests of one driver are answered.
 pub(super) struct Desk<'q> {
     runner: &'q QueryRunner,
-    scope: &'q Scope,
+    scope: &'q DriverScope,
     attempts: Attempts<'q>,
     reporter: &'q dyn DriverReporter,
 }
@@ -45,7 +45,7 @@ pub(super) struct Desk<'q> {
 impl<'q> Desk<'q> {
     pub(super) fn new(
         runner: &'q QueryRunner,
-        scope: &'q Scope,
+        scope: &'q DriverScope,
         reporter: &'q dyn DriverReporter,
     ) -> Self {
         Self { runner, scope, attempts: Attempts::new(runner, scope, reporter), reporter }
@@ -67,7 +67,8 @@ impl<'q> Desk<'q> {
         });
         let mut requests = std::pin::pin!(requests);
         let mut plans = Plans::default();
-        let mut replies: FuturesUnordered<BoxFuture<'_, (u64, Answer)>> = FuturesUnordered::new();
+        let mut replies: FuturesUnordered<BoxFuture<'_, (u64, DeskAnswer)>> =
+            FuturesUnordered::new();
         loop {
             tokio::select! {
                 frame = requests.next(), if replies.len() < MAX_REQUESTS + self.attempts.waiting() => {
@@ -93,7 +94,7 @@ impl<'q> Desk<'q> {
     }
 
     /// Begins a request. Returns a future for a request that needs a reply, and `None` otherwise.
-    fn take<'a>(&'a self, ask: DriverOperation, plans: &Plans) -> Option<BoxFuture<'a, Answer>> {
+    fn take<'a>(&'a self, ask: Ask, plans: &Plans) -> Option<BoxFuture<'a, DeskAnswer>> {
         match ask {
             DriverOperation::List { location } => Some(self.list(location).boxed()),
             DriverOperation::Open { paths } => Some(async move { self.open(&paths) }.boxed()),
@@ -138,7 +139,7 @@ impl<'q> Desk<'q> {
         }
     }
 
-    async fn list(&self, location: String) -> Answer {
+    async fn list(&self, location: String) -> DeskAnswer {
         if !self.scope.locations.name(&location) {
             return Err(refused("it asked for a location that the query does not name"));
         }
@@ -153,7 +154,7 @@ impl<'q> Desk<'q> {
         Ok((Answered::Listed { files }, Vec::new()))
     }
 
-    fn open(&self, paths: &[String]) -> Answer {
+    fn open(&self, paths: &[String]) -> DeskAnswer {
         if paths.len() > MAX_DESCRIPTORS {
             return Err(refused("it asked for too many files at once"));
         }
@@ -164,7 +165,7 @@ impl<'q> Desk<'q> {
         Ok((Answered::Opened, files))
     }
 
-    async fn recall_footers(&self, files: Vec<String>) -> Answer {
+    async fn recall_footers(&self, files: Vec<String>) -> DeskAnswer {
         self.scope.allowance().recall(files.len()).map_err(refused)?;
         let store = Arc::clone(&self.runner.host.footers);
         let scope = self.scope.footers.clone();
@@ -191,7 +192,7 @@ impl<'q> Desk<'q> {
         });
     }
 
-    async fn reserve(&self, gang: &GangAsk) -> Answer {
+    async fn reserve(&self, gang: &GangAsk) -> DeskAnswer {
         self.scope.allowance().reserve().map_err(refused)?;
         for task in gang.senders.iter().chain(&gang.receivers) {
             self.scope.check_granted(&task.files)?;
@@ -200,7 +201,7 @@ impl<'q> Desk<'q> {
         Ok((Answered::Reserved(gang), Vec::new()))
     }
 
-    async fn run(&self, ask: TaskAsk, plan: Bytes) -> Answer {
+    async fn run(&self, ask: TaskAsk, plan: Bytes) -> DeskAnswer {
         if !ask.s3.is_empty() && !self.scope.network {
             return Err(refused("it asked for a bucket that the query does not name"));
         }
@@ -210,12 +211,12 @@ impl<'q> Desk<'q> {
         Ok((Answered::Started { started }, vec![socket]))
     }
 
-    async fn ended(&self, started: u64, failure: Option<RequestFailure>) -> Answer {
+    async fn ended(&self, started: u64, failure: Option<Failed>) -> DeskAnswer {
         let (worker, udfs) = self.attempts.end(started, failure).await?;
         Ok((Answered::Ended { worker, udfs }, Vec::new()))
     }
 
-    async fn connect(&self, udf: &str) -> Answer {
+    async fn connect(&self, udf: &str) -> DeskAnswer {
         self.scope.allowance().connect(udf).map_err(refused)?;
         let connection = self.runner.connect(udf).await.map_err(RequestFailure::of)?;
         let timeout_ms = u64::try_from(connection.timeout.as_millis()).unwrap_or(u64::MAX);
@@ -249,7 +250,7 @@ impl Plans {
 async fn reply(
     writing: &mut tokio::net::unix::WriteHalf<'_>,
     id: u64,
-    answer: Answer,
+    answer: DeskAnswer,
 ) -> snowmelt_wire::Result<()> {
     let (answered, descriptors) =
         answer.unwrap_or_else(|failed| (Answered::Failed(failed), Vec::new()));

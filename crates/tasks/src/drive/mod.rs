@@ -41,7 +41,7 @@ use tokio::net::UnixStream;
 
 pub use cleanup::clean;
 use desk::Desk;
-use permissions::{Allowance, Locations, Scope};
+use permissions::{Allowance, DriverScope, Locations};
 pub use statement::definition;
 
 use crate::host::FooterScope;
@@ -67,7 +67,7 @@ pub trait DriverReporter: Send + Sync {
 pub struct Driver {
     lease: WorkerLease,
     control: UnixStream,
-    scope: Scope,
+    scope: DriverScope,
 }
 
 /// The answer of a driver: frames of a schema, batches and a profile, then an end or a failure.
@@ -100,7 +100,8 @@ impl Driver {
         let handed = tell(&lease, drive, far, spool).await;
         let reading = Mutex::default();
         let secrets = runner.host.secrets_folder().cloned();
-        let scope = Scope { folder, locations, network, allowance, footers, secrets, reading };
+        let scope =
+            DriverScope { folder, locations, network, allowance, footers, secrets, reading };
         match handed {
             Ok(control) => Ok((Self { lease, control, scope }, nonblocking(near)?)),
             Err(WireError::Closed | WireError::Io(_)) => {

@@ -1,9 +1,9 @@
-//! The footers of data files, kept between queries, so that the next query over the same files needs
-//! no request for them (the central statistics of Lambada 5.3).
+//! The footers of data files, kept between queries, so that the next query over the same files
+//! needs no request for them (the central statistics of Lambada 5.3).
 //!
 //! Boundary: the bytes come from a query's driver, which has read untrusted files, and go only to
-//! other drivers. Nothing here decodes them. Invariant: what a query has kept is given to queries of
-//! the same tenant and the same credentials only, because both are part of its name on disk.
+//! other drivers. Nothing here decodes them. Invariant: what a query has kept is given to queries
+//! of the same tenant and the same credentials only, because both are part of its name on disk.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{DirEntry, File};
@@ -46,11 +46,11 @@ pub(crate) struct FooterStore {
     folder: PathBuf,
     most: u64,
     // Read from the folder when the first footer is kept.
-    index: Mutex<Option<Index>>,
+    index: Mutex<Option<FooterIndex>>,
 }
 
 #[derive(Debug, Default)]
-struct Index {
+struct FooterIndex {
     bytes: u64,
     // Counts the uses.
     clock: u64,
@@ -109,7 +109,7 @@ impl FooterStore {
 
     /// Lists the files of the folder, in the order of their times. Other files, which a crash has
     /// left, are removed.
-    fn read_folder(&self) -> Index {
+    fn read_folder(&self) -> FooterIndex {
         let entries = std::fs::read_dir(&self.folder).into_iter().flatten().flatten();
         let mut found: Vec<(SystemTime, String, u64)> = Vec::new();
         for entry in entries {
@@ -119,12 +119,12 @@ impl FooterStore {
             }
         }
         found.sort();
-        let mut index = Index::default();
+        let mut index = FooterIndex::default();
         found.into_iter().for_each(|(_, file, bytes)| index.add(file, bytes));
         index
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Index>> {
+    fn lock(&self) -> MutexGuard<'_, Option<FooterIndex>> {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -136,7 +136,7 @@ fn kept(entry: &DirEntry) -> Option<(SystemTime, String, u64)> {
     Some((metadata.modified().ok()?, name, metadata.len())).filter(|_| is_digest)
 }
 
-impl Index {
+impl FooterIndex {
     /// Notes a use of a file.
     fn touch(&mut self, file: &str) {
         if let Some((_, bytes)) = self.files.get(file) {

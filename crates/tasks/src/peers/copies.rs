@@ -1,5 +1,5 @@
-//! Copies of outputs of other hosts that several tasks read whole, such as the build side of a join:
-//! a host fetches each once for all of its tasks, and passes it on while it arrives.
+//! Copies of outputs of other hosts that several tasks read whole, such as the build side of a
+//! join: a host fetches each once for all of its tasks, and passes it on while it arrives.
 //!
 //! Invariant: the bytes that a copy says to have are in its file. A copy that cannot be made is not
 //! used: a task that needs the output reads it from the host that made it.
@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::messages::ReadOutputs;
-use super::opened::{self, ReadError};
+use super::remote_outputs::{self, ReadError};
 
 /// The bytes of one request.
 const PIECE: u64 = 512 << 10;
@@ -31,12 +31,12 @@ const AHEAD: u64 = 4 * PIECE;
 /// its parent's copy.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a host may take for the next piece: it may be about to read from another host instead of
-/// one that was lost.
+/// How long a host may take for the next piece: it may be about to read from another host instead
+/// of one that was lost.
 const PIECE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A host from which an output is copied.
-pub(crate) struct Source {
+pub(crate) struct CopySource {
     /// A function that opens a connection for outputs to the host.
     pub connect: Connect,
     /// The highest number that the host's own copy may have, if the host copies the output too;
@@ -64,7 +64,7 @@ struct State {
 impl Copy {
     /// Begins to fill a file with the output of an attempt, from the first of these hosts that has
     /// it. If one host fails in the middle, the next one continues there.
-    pub fn begin(file: File, query: String, attempt: u64, sources: Vec<Source>) -> Self {
+    pub fn begin(file: File, query: String, attempt: u64, sources: Vec<CopySource>) -> Self {
         let (file, (sender, state)) = (Arc::new(file), watch::channel(State::default()));
         let asked = ReadOutputs { query, attempts: vec![attempt], copy: None };
         let making = make(Arc::clone(&file), asked, sources, sender);
@@ -98,10 +98,10 @@ impl Copy {
 async fn make(
     file: Arc<File>,
     mut asked: ReadOutputs,
-    sources: Vec<Source>,
+    sources: Vec<CopySource>,
     state: watch::Sender<State>,
 ) {
-    for Source { connect, copy: number } in sources {
+    for CopySource { connect, copy: number } in sources {
         asked.copy = number;
         match copy(connect, &asked, &file, &state).await {
             Ok(()) => return,
@@ -120,9 +120,8 @@ async fn copy(
     file: &Arc<File>,
     state: &watch::Sender<State>,
 ) -> io::Result<()> {
-    let mut stream =
-        in_time(OPEN_TIMEOUT, connect()).await?.map_err(|error| other(error.message))?;
-    let opened = in_time(OPEN_TIMEOUT, opened::opened(&mut stream, asked)).await?;
+    let mut stream = in_time(OPEN_TIMEOUT, connect()).await?.map_err(|in_time| other(in_time.message))?;
+    let opened = in_time(OPEN_TIMEOUT, remote_outputs::opened(&mut stream, asked)).await?;
     let sizes = opened.map_err(|error| match error {
         ReadError::Missing(_) => other("it does not have it"),
         ReadError::Unreachable(report) => other(report.message),
@@ -195,7 +194,7 @@ mod tests {
     /// made.
     async fn host<F: Future<Output = ()> + Send + 'static>(
         serve: impl Fn(HostStream) -> F + Send + 'static,
-    ) -> impl Fn(Option<u64>) -> Source {
+    ) -> impl Fn(Option<u64>) -> CopySource {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move {
@@ -208,12 +207,12 @@ mod tests {
                 let connecting = TcpStream::connect(address);
                 async { Ok(HostStream::opened(connecting.await.unwrap())) }.boxed()
             };
-            Source { connect: Box::new(connect), copy }
+            CopySource { connect: Box::new(connect), copy }
         }
     }
 
     /// Starts a host that serves the outputs that it keeps of the query.
-    async fn keeper() -> (Arc<OutputStore>, KeptOutputs, impl Fn(Option<u64>) -> Source) {
+    async fn keeper() -> (Arc<OutputStore>, KeptOutputs, impl Fn(Option<u64>) -> CopySource) {
         let store = Arc::new(OutputStore::default());
         let kept = store.keep("q").unwrap();
         let served = Arc::clone(&store);
@@ -225,7 +224,7 @@ mod tests {
         (store, kept, source)
     }
 
-    async fn origin() -> (Arc<OutputStore>, KeptOutputs, impl Fn(Option<u64>) -> Source) {
+    async fn origin() -> (Arc<OutputStore>, KeptOutputs, impl Fn(Option<u64>) -> CopySource) {
         let (store, kept, source) = keeper().await;
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&content()).unwrap();
@@ -248,7 +247,7 @@ mod tests {
         stream
     }
 
-    fn begin(kept: &KeptOutputs, number: u64, sources: Vec<Source>) {
+    fn begin(kept: &KeptOutputs, number: u64, sources: Vec<CopySource>) {
         let begin = || Ok(Copy::begin(tempfile::tempfile()?, "q".to_owned(), 5, sources));
         kept.all().copy(5, number, begin);
     }

@@ -198,7 +198,7 @@ pub(crate) struct InputAt {
     /// The attempt that made the output.
     pub attempt: u64,
     /// The host that made the output.
-    pub at: At,
+    pub at: RelativeHost,
     /// The copy of the output that the host makes for all of its tasks, if several tasks read all
     /// of it; otherwise none.
     #[serde(default)]
@@ -219,7 +219,7 @@ pub(crate) struct Copied {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ParentCopy {
     /// The host with the copy.
-    pub at: At,
+    pub at: RelativeHost,
     /// The number of the copy, which is lower than that of its child.
     pub copy: u64,
 }
@@ -227,7 +227,7 @@ pub(crate) struct ParentCopy {
 /// A host, as seen from the host that runs a task.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum At {
+pub(crate) enum RelativeHost {
     /// The host that runs the task.
     Here,
     /// Control's own host.
@@ -335,7 +335,7 @@ pub(crate) struct GangLinks {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ReceiversAt {
     /// The host that runs the tasks.
-    pub at: At,
+    pub at: RelativeHost,
     /// The numbers of the tasks.
     pub tasks: Vec<u32>,
 }

@@ -4,7 +4,7 @@
 //! | member | job |
 //! |---|---|
 //! | `messages` | what control and the agent of another host say to each other |
-//! | `opened` | outputs that are opened on other hosts |
+//! | `remote_outputs` | outputs that are opened on other hosts |
 //! | `relay` | bytes between two connections |
 //! | `outputs` | outputs that this host keeps for the tasks that read them |
 //! | `copies` | copies of outputs of other hosts |
@@ -12,9 +12,9 @@
 
 pub(crate) mod copies;
 pub(crate) mod messages;
-pub(crate) mod opened;
 pub(crate) mod outputs;
 pub(crate) mod relay;
+pub(crate) mod remote_outputs;
 pub(crate) mod stream_ends;
 
 use std::fmt::Debug;

@@ -48,7 +48,7 @@ struct CopyHere {
 
 /// An output on this host.
 #[derive(Debug)]
-pub(crate) enum Output {
+pub(crate) enum LocalOutput {
     /// An output that was made here.
     Made(Arc<File>),
     /// A copy of an output of another host.
@@ -133,7 +133,7 @@ impl Outputs {
 
     /// Waits until a copy has begun that has at most this number, and returns it, although it may
     /// still be arriving. `None` if it does not begin in time.
-    pub async fn begun(&self, attempt: u64, number: u64) -> Option<Output> {
+    pub async fn begun(&self, attempt: u64, number: u64) -> Option<LocalOutput> {
         let begins = async {
             loop {
                 let mut decided = pin!(self.decided.notified());
@@ -146,7 +146,7 @@ impl Outputs {
             }
         };
         let copy = tokio::time::timeout(BEGIN_TIMEOUT, begins).await.ok().flatten();
-        copy.map(Output::Copied)
+        copy.map(LocalOutput::Copied)
     }
 
     /// Returns the copy once it is decided. The outer `None` means that the copy may still begin,
@@ -180,7 +180,7 @@ impl Outputs {
     }
 }
 
-impl Output {
+impl LocalOutput {
     /// Returns the size of the output in bytes; `None` if it cannot be read.
     pub async fn size(&self) -> Option<u64> {
         match self {
@@ -252,7 +252,7 @@ mod tests {
     use futures::FutureExt;
 
     use super::*;
-    use crate::peers::copies::Source;
+    use crate::peers::copies::CopySource;
 
     fn file(content: &str) -> File {
         let mut file = tempfile::tempfile().unwrap();
@@ -280,7 +280,7 @@ mod tests {
 
     fn never_ends() -> std::io::Result<Copy> {
         let connect = || std::future::pending().boxed();
-        let source = Source { connect: Box::new(connect), copy: None };
+        let source = CopySource { connect: Box::new(connect), copy: None };
         Ok(Copy::begin(tempfile::tempfile()?, "q".to_owned(), 1, vec![source]))
     }
 

@@ -18,13 +18,13 @@ use crate::runner::{Needs, QueryRunner, TaskRoom};
 #[derive(Debug)]
 pub(crate) struct GangParts {
     // By gang, and by task: those that have not started.
-    members: Mutex<HashMap<u64, HashMap<u32, Member>>>,
+    members: Mutex<HashMap<u64, HashMap<u32, GangMember>>>,
     ends: KeptEnds,
 }
 
 /// The reservation of a task that has not started.
 #[derive(Debug)]
-struct Member {
+struct GangMember {
     udfs: Vec<String>,
     network: bool,
     room: TaskRoom,
@@ -51,7 +51,7 @@ impl GangParts {
         let Some(rooms) = runner.gang_room(&needs) else { return false };
         let member = |(task, room): (&GangTask, TaskRoom)| {
             let GangTask { task, udfs, network, .. } = task;
-            (*task, Member { udfs: udfs.clone(), network: *network, room })
+            (*task, GangMember { udfs: udfs.clone(), network: *network, room })
         };
         self.ends().begin(part.gang, part.tasks.iter().map(|task| task.task));
         let members = part.tasks.iter().zip(rooms).map(member).collect();
@@ -86,11 +86,11 @@ impl GangParts {
         put_back(all.into_values());
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, HashMap<u32, Member>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, HashMap<u32, GangMember>>> {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn put_back(gangs: impl IntoIterator<Item = HashMap<u32, Member>>) {
+fn put_back(gangs: impl IntoIterator<Item = HashMap<u32, GangMember>>) {
     gangs.into_iter().flatten().for_each(|(_, member)| member.room.put_back());
 }

@@ -13,10 +13,10 @@ use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::{FileGrant, Grants, HostOutputs, RequestFailure};
 
 use crate::host::TaskHost;
-use crate::peers::copies::{Copy, Source};
-use crate::peers::messages::{At, Copied, InputAt, OUTPUTS, ReadOutputs};
-use crate::peers::opened::{self, ReadError};
+use crate::peers::copies::{Copy, CopySource};
+use crate::peers::messages::{Copied, InputAt, OUTPUTS, ReadOutputs, RelativeHost};
 use crate::peers::outputs::Outputs;
+use crate::peers::remote_outputs::{self, ReadError};
 
 /// Returns the error for outputs that their host does not have any more.
 pub(crate) fn gone(tasks: Vec<u32>) -> RequestFailure {
@@ -77,26 +77,26 @@ impl Granting<'_> {
         }
     }
 
-    fn source(&self, at: &At, copy: Option<u64>) -> Option<Source> {
+    fn source(&self, at: &RelativeHost, copy: Option<u64>) -> Option<CopySource> {
         let (_, address) = self.host(at);
         let address = address?;
         let token = self.token.clone();
         let connect = async move { upgrade::connect(address, &token, OUTPUTS).await };
-        Some(Source { connect: Box::new(move || connect.boxed()), copy })
+        Some(CopySource { connect: Box::new(move || connect.boxed()), copy })
     }
 
     /// Returns the name and the address of a host.
-    fn host(&self, at: &At) -> (String, Option<SocketAddr>) {
+    fn host(&self, at: &RelativeHost) -> (String, Option<SocketAddr>) {
         match at {
-            At::Host { name, address } => (name.as_str().to_owned(), Some(*address)),
-            At::Here | At::Control => ("control".to_owned(), self.control),
+            RelativeHost::Host { name, address } => (name.as_str().to_owned(), Some(*address)),
+            RelativeHost::Here | RelativeHost::Control => ("control".to_owned(), self.control),
         }
     }
 
     /// Opens the outputs that a task reads: files of this host, and connections to others.
     pub async fn inputs(&self, inputs: Vec<InputAt>) -> Result<Grants, RequestFailure> {
         let mut grants = Grants::default();
-        let mut elsewhere: BTreeMap<At, Vec<(u32, u64)>> = BTreeMap::new();
+        let mut elsewhere: BTreeMap<RelativeHost, Vec<(u32, u64)>> = BTreeMap::new();
         for InputAt { task, attempt, at, copied } in inputs {
             if copied.is_some()
                 && let Some(copy) = self.outputs.copied(attempt).await
@@ -104,7 +104,7 @@ impl Granting<'_> {
                 grants.inputs.push((task, OwnedFd::from(copy)));
                 continue;
             }
-            if at != At::Here {
+            if at != RelativeHost::Here {
                 elsewhere.entry(at).or_default().push((task, attempt));
                 continue;
             }
@@ -123,7 +123,7 @@ impl Granting<'_> {
 
     async fn open(
         &self,
-        at: At,
+        at: RelativeHost,
         outputs: Vec<(u32, u64)>,
     ) -> Result<(HostOutputs, OwnedFd), RequestFailure> {
         let (host, address) = self.host(&at);
@@ -136,7 +136,7 @@ impl Granting<'_> {
         let stream = upgrade::connect(address, self.token, OUTPUTS).await;
         let stream = stream.map_err(|error| unreadable(&error.message))?;
         let asked = ReadOutputs { query: self.query.to_owned(), attempts, copy: None };
-        match opened::open(stream, &asked).await {
+        match remote_outputs::open(stream, &asked).await {
             Ok(socket) => Ok((HostOutputs { host, tasks }, socket)),
             Err(ReadError::Missing(places)) => {
                 Err(gone(places.into_iter().filter_map(|at| tasks.get(at).copied()).collect()))

@@ -32,9 +32,9 @@ use tokio::net::UnixStream;
 use tokio::sync::{oneshot, watch};
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::instance_relay::{answer, forward, send};
 use crate::peers::Peer;
 use crate::peers::relay::wait_for_readers_within;
-use crate::relayed::{answer, forward, send};
 
 /// The path of the request that leases an instance on another host.
 pub(crate) const LEASES: &str = "/v1/leases";
@@ -217,7 +217,8 @@ async fn relay(
             () = peer.lost() => None,
         }
     };
-    // By now the connection is closed on this side too, which ends the instance of a host that lives.
+    // By now the connection is closed on this side too, which ends the instance of a host that
+    // lives.
     let host = peer.name();
     let hint = "a call that was under way may have run; call again if that does no harm";
     let is_there = broke.is_some() && peer.is_there().await;

@@ -2,8 +2,8 @@
 //! reads from other hosts, and streams between tasks on different hosts. The module also has the
 //! instances that clients of control lease on other hosts.
 //!
-//! All of it goes over connections that leave HTTP ([`snowmelt_rpc::upgrade`]), at the address where
-//! the agent listens already and with the token of the cluster:
+//! All of it goes over connections that leave HTTP ([`snowmelt_rpc::upgrade`]), at the address
+//! where the agent listens already and with the token of the cluster:
 //!
 //! | request | who | what then goes over the connection |
 //! |---|---|---|
@@ -20,7 +20,7 @@
 pub(crate) mod fake;
 pub(crate) mod gang_part;
 pub(crate) mod grants;
-pub(crate) mod hosted;
+pub(crate) mod hosted_queries;
 pub mod leases;
 pub(crate) mod pass_on;
 pub(crate) mod reading;

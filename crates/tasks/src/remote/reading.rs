@@ -1,4 +1,5 @@
-//! Serves ranges of outputs to a task on another host, which [`crate::peers::opened`] has opened there.
+//! Serves ranges of outputs to a task on another host, which [`crate::peers::remote_outputs`] has
+//! opened there.
 //!
 //! [`snowmelt_wire::HostOutputs`] has the protocol. Invariant: the reader is the worker itself,
 //! which has read untrusted bytes: it can read the outputs that its host named when it opened the
@@ -13,9 +14,9 @@ use snowmelt_wire::{Frame, Kind, READ_BYTES, ReadRange, read_frame_within, write
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::peers::messages::{OutputsOpened, ReadOutputs};
-use crate::peers::opened::MAX_NAMES;
-use crate::peers::outputs::{Output, OutputStore, Outputs};
+use crate::peers::outputs::{LocalOutput, OutputStore, Outputs};
 use crate::peers::relay::wait_for_readers;
+use crate::peers::remote_outputs::MAX_NAMES;
 
 /// The bytes that are read at a time.
 const STEP: usize = 256 << 10;
@@ -53,7 +54,7 @@ async fn answer(
     for attempt in asked.attempts {
         let output = match asked.copy {
             Some(number) => outputs.begun(attempt, number).await,
-            None => outputs.get(attempt).map(Output::Made),
+            None => outputs.get(attempt).map(LocalOutput::Made),
         };
         let size = match &output {
             Some(output) => output.size().await,
@@ -76,7 +77,7 @@ async fn answer(
 }
 
 /// Answers requests in their order until the reader closes the connection.
-async fn ranges(stream: &mut HostStream, outputs: &[(Output, u64)]) -> std::io::Result<()> {
+async fn ranges(stream: &mut HostStream, outputs: &[(LocalOutput, u64)]) -> std::io::Result<()> {
     let invalid = |why: &str| std::io::Error::new(std::io::ErrorKind::InvalidData, why);
     let mut request = [0; READ_BYTES];
     loop {
@@ -133,7 +134,7 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream, UnixStream};
 
     use super::*;
-    use crate::peers::opened::{ReadError, open};
+    use crate::peers::remote_outputs::{ReadError, open};
 
     /// Returns a connection whose other end is served from a store with one output.
     async fn served(asked: &ReadOutputs) -> Result<UnixStream, ReadError> {

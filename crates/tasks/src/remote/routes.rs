@@ -10,7 +10,7 @@ use snowmelt_rpc::upgrade::Incoming;
 use snowmelt_rpc::{HostStream, Problem, Token, admit};
 use tokio::runtime::Handle;
 
-use super::hosted::Hosted;
+use super::hosted_queries::Hosted;
 use super::{reading, streams};
 use crate::host::TaskHost;
 use crate::peers::messages::{OUTPUTS, SESSION, STREAMS, TASKS};

@@ -25,7 +25,7 @@ use crate::peers::messages::{
     GangLinks, GangPart, NotConnected, OUTPUTS, OpenQuery, PartReserved, QueryOpened, ReadOutputs,
     SESSION, SessionAnswer, SessionAsk, SessionReply, SessionRequest, TaskEnd,
 };
-use crate::peers::opened::{self, ReadError};
+use crate::peers::remote_outputs::{self, ReadError};
 
 /// How long a host may take to answer whether it is there.
 const PONG_TIMEOUT: Duration = Duration::from_secs(5);
@@ -42,12 +42,12 @@ pub(crate) struct Session {
     refused: BTreeMap<String, ErrorReport>,
     requests: mpsc::UnboundedSender<Frame>,
     next: AtomicU64,
-    shared: Arc<Shared>,
+    shared: Arc<ReplyState>,
     _connection: AbortOnDropHandle<()>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct ReplyState {
     // Requests without a reply yet.
     waiting: Mutex<HashMap<u64, oneshot::Sender<SessionAnswer>>>,
     dead: CancellationToken,
@@ -88,7 +88,7 @@ impl Session {
         let (stream, QueryOpened { refused }) =
             opened.map_err(|why| NotOpened::Refused { host: host.clone(), why: Box::new(why) })?;
         let (requests, outgoing) = mpsc::unbounded_channel();
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(ReplyState::default());
         let serving = serve(stream, outgoing, Arc::clone(&peer), Arc::clone(&shared));
         let connection = AbortOnDropHandle::new(tokio::spawn(serving));
         let next = AtomicU64::new(1);
@@ -207,7 +207,7 @@ impl Session {
         let opening = async {
             let stream = self.peer.connect(OUTPUTS).await;
             let stream = stream.map_err(|error| unreadable(&self.name, &error))?;
-            opened::open(stream, asked).await
+            remote_outputs::open(stream, asked).await
         };
         tokio::select! {
             opened = opening => opened,
@@ -237,7 +237,7 @@ fn unreadable(host: &HostName, error: &ErrorReport) -> ReadError {
     ReadError::Unreachable(ErrorReport::new(Code::OUTPUT_LOST, message).input(host.as_str()))
 }
 
-impl Shared {
+impl ReplyState {
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<SessionAnswer>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -253,7 +253,7 @@ async fn serve(
     mut stream: HostStream,
     mut outgoing: mpsc::UnboundedReceiver<Frame>,
     peer: Arc<dyn Peer>,
-    shared: Arc<Shared>,
+    shared: Arc<ReplyState>,
 ) {
     let (mut reading, mut writing) = stream.split();
     let receiving = async {

@@ -42,20 +42,20 @@ pub(crate) enum NotStarted {
 
 /// An attempt that has room on a host and is being started there. Dropping it ends the start.
 #[derive(Debug)]
-pub(crate) struct Placed {
-    asked: Asked,
+pub(crate) struct PlacedAttempt {
+    asked: StartRequest,
     far: HostStream,
 }
 
 /// A request to a host for an attempt, which must not run there if nobody waits for it.
 #[derive(Debug)]
-struct Asked {
+struct StartRequest {
     session: Arc<Session>,
     attempt: u64,
     is_settled: bool,
 }
 
-impl Drop for Asked {
+impl Drop for StartRequest {
     fn drop(&mut self) {
         if !self.is_settled {
             self.session.abandon(self.attempt);
@@ -65,12 +65,12 @@ impl Drop for Asked {
 
 /// The connection of a running attempt. Dropping it ends the attempt.
 #[derive(Debug)]
-pub(crate) struct Relayed {
+pub(crate) struct AttemptRelay {
     end: CancellationToken,
     _relay: AbortOnDropHandle<()>,
 }
 
-impl Relayed {
+impl AttemptRelay {
     /// Returns a token that ends the attempt when it is cancelled.
     pub fn end(&self) -> CancellationToken {
         self.end.clone()
@@ -82,10 +82,10 @@ pub(crate) async fn place(
     session: &Arc<Session>,
     task: &StartTask,
     plan: &Bytes,
-) -> Result<Placed, NotPlaced> {
+) -> Result<PlacedAttempt, NotPlaced> {
     let session = Arc::clone(session);
     let attempt = task.attempt;
-    let mut asked = Asked { session: Arc::clone(&session), attempt, is_settled: false };
+    let mut asked = StartRequest { session: Arc::clone(&session), attempt, is_settled: false };
     let placed = tokio::select! {
         placed = ask(&session, task, plan) => placed,
         () = session.dead() => return Err(NotPlaced::Lost),
@@ -96,7 +96,7 @@ pub(crate) async fn place(
     })?;
     asked.is_settled = !matches!(answer, TaskPlaced::Placed);
     match answer {
-        TaskPlaced::Placed => Ok(Placed { asked, far }),
+        TaskPlaced::Placed => Ok(PlacedAttempt { asked, far }),
         TaskPlaced::NoRoom => Err(NotPlaced::NoRoom),
         TaskPlaced::FileMissing { path } => Err(NotPlaced::FileMissing(path)),
         TaskPlaced::Failed(failed) => Err(NotPlaced::Failed(failed)),
@@ -118,14 +118,14 @@ async fn ask(
     Ok((far, placed))
 }
 
-impl Placed {
+impl PlacedAttempt {
     /// Returns the session on the attempt's host.
     pub fn session(&self) -> &Arc<Session> {
         &self.asked.session
     }
 
     /// Waits until the attempt runs; the driver follows its worker over the socket.
-    pub async fn started(mut self) -> Result<(Relayed, StdStream), NotStarted> {
+    pub async fn started(mut self) -> Result<(AttemptRelay, StdStream), NotStarted> {
         let session = Arc::clone(&self.asked.session);
         let started = tokio::select! {
             started = answer(&mut self.far) => started,
@@ -150,7 +150,7 @@ impl Placed {
         Ok(relayed)
     }
 
-    fn relayed(self) -> std::io::Result<(Relayed, StdStream)> {
+    fn relayed(self) -> std::io::Result<(AttemptRelay, StdStream)> {
         let Self { mut asked, far } = self;
         let (near, driver) = StdStream::pair()?;
         near.set_nonblocking(true)?;
@@ -166,7 +166,7 @@ impl Placed {
                 () = ended.cancelled() => {}
             }
         });
-        Ok((Relayed { end, _relay: AbortOnDropHandle::new(relaying) }, driver))
+        Ok((AttemptRelay { end, _relay: AbortOnDropHandle::new(relaying) }, driver))
     }
 }
 
@@ -196,7 +196,7 @@ pub(crate) mod tests {
         session: &Arc<Session>,
         connections: &mut Connections,
         attempt: u64,
-    ) -> (Placed, HostStream) {
+    ) -> (PlacedAttempt, HostStream) {
         let task = task(attempt);
         let plan = Bytes::from_static(b"plan");
         let agent = async {

@@ -31,20 +31,20 @@ async fn host() -> (KeptEnds, SocketAddr) {
     (kept, address)
 }
 
-fn at(address: SocketAddr) -> At {
-    At::Host { name: "far".to_owned().try_into().unwrap(), address }
+fn at(address: SocketAddr) -> RelativeHost {
+    RelativeHost::Host { name: "far".to_owned().try_into().unwrap(), address }
 }
 
-fn links(senders: &[u32], receivers: Vec<(At, Vec<u32>)>) -> GangLinks {
+fn links(senders: &[u32], receivers: Vec<(RelativeHost, Vec<u32>)>) -> GangLinks {
     let receivers = receivers.into_iter().map(|(at, tasks)| ReceiversAt { at, tasks }).collect();
     let senders = senders.to_vec();
     GangLinks { gang: GANG, senders, receivers, buffer_bytes: buffer_bytes(1) }
 }
 
 async fn connected(ends: &StreamEnds, links: &GangLinks) -> Result<(), NotConnected> {
-    let dial = |at: At| {
+    let dial = |at: RelativeHost| {
         async move {
-            let At::Host { address, .. } = at else { panic!("{at:?} is dialled") };
+            let RelativeHost::Host { address, .. } = at else { panic!("{at:?} is dialled") };
             let refused = |error: std::io::Error| failed(&error);
             TcpStream::connect(address).await.map(HostStream::opened).map_err(refused)
         }
@@ -81,8 +81,8 @@ async fn each_sender_is_connected_with_each_receiver_on_both_hosts() {
     let ((near, own), (far, address)) = (host().await, host().await);
     near.all().begin(GANG, [0, 2]);
     far.all().begin(GANG, [1, 3]);
-    let from_near = links(&[0], vec![(At::Here, vec![2]), (at(address), vec![3])]);
-    let from_far = links(&[1], vec![(at(own), vec![2]), (At::Here, vec![3])]);
+    let from_near = links(&[0], vec![(RelativeHost::Here, vec![2]), (at(address), vec![3])]);
+    let from_far = links(&[1], vec![(at(own), vec![2]), (RelativeHost::Here, vec![3])]);
     connected(near.all(), &from_near).await.unwrap();
     connected(far.all(), &from_far).await.unwrap();
     for (ends, sender) in [(near.all(), 0), (far.all(), 1)] {

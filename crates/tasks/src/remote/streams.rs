@@ -19,7 +19,7 @@ use snowmelt_wire::{Error as WireError, Frame, Kind, read_frame_within, write_fr
 use tokio::net::UnixStream;
 
 use super::pass_on::{bounded, inward, outward, prepare_to_receive, prepare_to_send};
-use crate::peers::messages::{At, GangLinks, NotConnected, OpenStream, StreamOpened};
+use crate::peers::messages::{GangLinks, NotConnected, OpenStream, RelativeHost, StreamOpened};
 use crate::peers::stream_ends::{StreamEnds, StreamStore};
 
 /// How long the other host may take to open a stream: it only looks the task up.
@@ -32,15 +32,15 @@ const AT_A_TIME: usize = 32;
 const MAX_MESSAGE: u32 = 64 << 10;
 
 /// A function that opens a connection for a stream to a host.
-pub(crate) type Dial<'d> =
-    dyn Fn(At) -> BoxFuture<'d, Result<HostStream, ErrorReport>> + Send + Sync + 'd;
+pub(crate) type StreamDialer<'d> =
+    dyn Fn(RelativeHost) -> BoxFuture<'d, Result<HostStream, ErrorReport>> + Send + Sync + 'd;
 
 /// Connects the tasks of a gang that send from this host with all tasks that receive.
 pub(crate) async fn connect(
     ends: &StreamEnds,
     query: &str,
     links: &GangLinks,
-    dial: &Dial<'_>,
+    dial: &StreamDialer<'_>,
 ) -> Result<(), NotConnected> {
     let pairs = links.receivers.iter().flat_map(|there| {
         let tasks = there.tasks.iter();
@@ -49,7 +49,7 @@ pub(crate) async fn connect(
     });
     let connecting = pairs.map(|(at, sender, receiver)| async move {
         match at {
-            At::Here => join(ends, links, sender, receiver),
+            RelativeHost::Here => join(ends, links, sender, receiver),
             _ => {
                 let asked = OpenStream {
                     query: query.to_owned(),
@@ -91,12 +91,12 @@ fn join(
 async fn open(
     ends: &StreamEnds,
     asked: &OpenStream,
-    at: &At,
-    dial: &Dial<'_>,
+    at: &RelativeHost,
+    dial: &StreamDialer<'_>,
 ) -> Result<(), NotConnected> {
     let host: Option<HostName> = match at {
-        At::Host { name, .. } => Some(name.clone()),
-        At::Here | At::Control => None,
+        RelativeHost::Host { name, .. } => Some(name.clone()),
+        RelativeHost::Here | RelativeHost::Control => None,
     };
     let not_connected = |is_unreachable| {
         let host = host.clone();

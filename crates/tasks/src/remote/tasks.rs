@@ -13,11 +13,11 @@ use tokio_util::sync::CancellationToken;
 /// The attempts of a query, by number; `S` is what a running attempt holds.
 #[derive(Debug)]
 pub(super) struct Tasks<S> {
-    state: Mutex<HashMap<u64, Task<S>>>,
+    state: Mutex<HashMap<u64, HostedTask<S>>>,
 }
 
 #[derive(Debug)]
-enum Task<S> {
+enum HostedTask<S> {
     /// The attempt is being started. The token is cancelled if nobody waits for the start any more.
     Starting(CancellationToken),
     Runs(S),
@@ -38,7 +38,7 @@ impl<S> Tasks<S> {
         match self.lock().entry(attempt) {
             Entry::Vacant(place) => {
                 let token = CancellationToken::new();
-                place.insert(Task::Starting(token.clone()));
+                place.insert(HostedTask::Starting(token.clone()));
                 Some(token)
             }
             Entry::Occupied(_) => None,
@@ -48,9 +48,9 @@ impl<S> Tasks<S> {
     /// Notes that an attempt runs. False if it was given up.
     pub fn runs(&self, attempt: u64, holds: S) -> bool {
         let mut state = self.lock();
-        let may_run = matches!(state.get(&attempt), Some(Task::Starting(_)));
+        let may_run = matches!(state.get(&attempt), Some(HostedTask::Starting(_)));
         if may_run {
-            state.insert(attempt, Task::Runs(holds));
+            state.insert(attempt, HostedTask::Runs(holds));
         }
         may_run
     }
@@ -58,7 +58,7 @@ impl<S> Tasks<S> {
     /// Notes that an attempt did not start.
     pub fn failed(&self, attempt: u64) {
         let mut state = self.lock();
-        if matches!(state.get(&attempt), Some(Task::Starting(_))) {
+        if matches!(state.get(&attempt), Some(HostedTask::Starting(_))) {
             state.remove(&attempt);
         }
     }
@@ -67,7 +67,7 @@ impl<S> Tasks<S> {
     pub fn end(&self, attempt: u64) -> Option<S> {
         let mut state = self.lock();
         match state.remove(&attempt)? {
-            Task::Runs(holds) => Some(holds),
+            HostedTask::Runs(holds) => Some(holds),
             other => {
                 state.insert(attempt, other);
                 None
@@ -77,8 +77,8 @@ impl<S> Tasks<S> {
 
     /// Gives up an attempt for which nobody waits any more. What the attempt holds is dropped.
     pub fn abandon(&self, attempt: u64) {
-        let before = self.lock().insert(attempt, Task::Abandoned);
-        if let Some(Task::Starting(token)) = before {
+        let before = self.lock().insert(attempt, HostedTask::Abandoned);
+        if let Some(HostedTask::Starting(token)) = before {
             token.cancel();
         }
     }
@@ -89,7 +89,7 @@ impl<S> Tasks<S> {
         drop(all);
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Task<S>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, HostedTask<S>>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -11,17 +11,17 @@ use snowmelt_ledger::{Amount, Use};
 use snowmelt_node::{InstanceLease, MayEnd, WorkerLease};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::query_room::{Place, TaskRoom};
+use super::query_room::{SandboxOrigin, TaskRoom};
 use super::query_runner::QueryRunner;
 use super::task_room::Needs;
 
 /// The idle sandboxes that a task can use.
-struct Idle {
+struct IdleSandboxes {
     worker: Option<WorkerLease>,
     udfs: Vec<Option<InstanceLease>>,
 }
 
-impl Idle {
+impl IdleSandboxes {
     fn put_back(self) {
         self.worker.into_iter().for_each(WorkerLease::put_back);
         self.udfs.into_iter().flatten().for_each(InstanceLease::give_back);
@@ -38,7 +38,7 @@ impl QueryRunner {
         }
         let kept = self.kept_room_at_once();
         let others = &tasks[usize::from(kept.is_some()).min(tasks.len())..];
-        let idle: Vec<Idle> = others.iter().map(|task| self.idle(task)).collect();
+        let idle: Vec<IdleSandboxes> = others.iter().map(|task| self.idle(task)).collect();
         let missing = others.iter().zip(&idle).map(|(task, idle)| self.missing(task, idle));
         let amount = missing.fold(Amount::default(), |sum, one| sum + one);
         let account = self.host.node.account();
@@ -48,7 +48,7 @@ impl QueryRunner {
             false => match account.at_once_ending(&whole, MayEnd::Idle) {
                 Ok(room) => Some(room),
                 Err(_) => {
-                    idle.into_iter().for_each(Idle::put_back);
+                    idle.into_iter().for_each(IdleSandboxes::put_back);
                     return None;
                 }
             },
@@ -65,15 +65,15 @@ impl QueryRunner {
         Arc::clone(&self.room.free).try_acquire_owned().ok()
     }
 
-    fn idle(&self, task: &Needs<'_>) -> Idle {
+    fn idle(&self, task: &Needs<'_>) -> IdleSandboxes {
         let worker = self.host.node.idle_worker(&task.spec, Instant::now());
         let udfs =
             task.udfs.iter().map(|name| self.udfs.get(name)?.idle(&self.host.node)).collect();
-        Idle { worker, udfs }
+        IdleSandboxes { worker, udfs }
     }
 
     /// Returns the room that a task needs for sandboxes that are not idle.
-    fn missing(&self, task: &Needs<'_>, idle: &Idle) -> Amount {
+    fn missing(&self, task: &Needs<'_>, idle: &IdleSandboxes) -> Amount {
         let worker = match idle.worker {
             Some(_) => Amount::default(),
             None => task.spec.amount(),
@@ -86,11 +86,11 @@ impl QueryRunner {
 impl TaskRoom {
     /// Gives back idle sandboxes that no task has used.
     pub(crate) fn put_back(self) {
-        if let Place::Idle(worker) = self.worker {
+        if let SandboxOrigin::Idle(worker) = self.worker {
             worker.put_back();
         }
         for udf in self.udfs {
-            if let Place::Idle(instance) = udf {
+            if let SandboxOrigin::Idle(instance) = udf {
                 instance.give_back();
             }
         }

@@ -24,7 +24,7 @@ pub(crate) use errors::SPAWNER_REPLACED;
 pub use limits::WorkerLimits;
 pub(crate) use query_room::TaskRoom;
 pub use query_runner::QueryRunner;
-pub(crate) use query_runner::{RESERVABLE_PERCENT, Started};
+pub(crate) use query_runner::{RESERVABLE_PERCENT, StartedTask};
 pub(crate) use task_room::Needs;
 pub(crate) use times::{CLEANUP_TIMEOUT, END_REPORT_TIMEOUT, PARSE_TIMEOUT};
 pub use udf::{UdfBinding, UdfImage, UdfSource};

@@ -39,7 +39,7 @@ impl Default for QueryRoom {
 
 /// The origin of a sandbox of a task.
 #[derive(Debug)]
-pub(crate) enum Place<Lease, New> {
+pub(crate) enum SandboxOrigin<Lease, New> {
     /// The sandbox was idle.
     Idle(Lease),
     /// The sandbox is started in this room.
@@ -49,20 +49,20 @@ pub(crate) enum Place<Lease, New> {
 /// Everything that a task needs of the host.
 #[derive(Debug)]
 pub(crate) struct TaskRoom {
-    pub worker: Place<WorkerLease, Option<Reservation>>,
+    pub worker: SandboxOrigin<WorkerLease, Option<Reservation>>,
     /// The instances of the task's UDFs, in the order of the UDFs.
-    pub udfs: Vec<Place<InstanceLease, Rooms>>,
-    pub kept: Option<Kept>,
+    pub udfs: Vec<SandboxOrigin<InstanceLease, Rooms>>,
+    pub kept: Option<RoomPermit>,
 }
 
-/// The kept room of a query, as long as a task runs in it.
+/// The permit of a task to run in the kept room of its query.
 #[derive(Debug)]
-pub(crate) struct Kept(#[expect(dead_code, reason = "held only")] pub OwnedSemaphorePermit);
+pub(crate) struct RoomPermit(#[expect(dead_code, reason = "held only")] pub OwnedSemaphorePermit);
 
 /// A count of a task that waits, until it is dropped.
-pub(crate) struct Counted<'q>(pub &'q AtomicUsize);
+pub(crate) struct QueueCount<'q>(pub &'q AtomicUsize);
 
-impl Drop for Counted<'_> {
+impl Drop for QueueCount<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

@@ -25,9 +25,9 @@ use tracing::Span;
 
 use super::errors::{lost, no_output, not_started, worker_ended};
 use super::limits::WorkerLimits;
-use super::query_room::{Kept, Place, QueryRoom, TaskRoom};
+use super::query_room::{QueryRoom, RoomPermit, SandboxOrigin, TaskRoom};
 use super::times::{END_KNOWN_TIMEOUT, END_REPORT_TIMEOUT};
-use super::udf::{Bound, UdfBinding};
+use super::udf::{BoundUdf, UdfBinding};
 use crate::host::TaskHost;
 use crate::peers::Peers;
 
@@ -53,7 +53,7 @@ pub struct QueryRunner {
     pub(crate) tenant: Tenant,
     pub(crate) accepted: Instant,
     pub(crate) limits: WorkerLimits,
-    pub(crate) udfs: BTreeMap<String, Bound>,
+    pub(crate) udfs: BTreeMap<String, BoundUdf>,
     pub(crate) room: QueryRoom,
     // Instances that the driver itself calls; held until the query ends.
     for_driver: Mutex<Vec<Beside>>,
@@ -82,7 +82,7 @@ impl QueryRunner {
             accepted,
             limits,
             room: QueryRoom::default(),
-            udfs: udfs.into_iter().map(|udf| (udf.name.clone(), Bound::new(udf))).collect(),
+            udfs: udfs.into_iter().map(|udf| (udf.name.clone(), BoundUdf::new(udf))).collect(),
             for_driver: Mutex::default(),
             written: Mutex::default(),
             cold: AtomicU32::new(0),
@@ -127,11 +127,11 @@ impl QueryRunner {
     async fn worker(
         &self,
         spec: &WorkerSpec,
-        place: Place<WorkerLease, Option<Reservation>>,
-    ) -> Result<WorkerLease, RequestFailure> {
+        place: SandboxOrigin<WorkerLease, Option<Reservation>>,
+    ) -> Result<WorkerLease, Failed> {
         let lease = match place {
-            Place::Idle(lease) => lease,
-            Place::New(room) => {
+            SandboxOrigin::Idle(lease) => lease,
+            SandboxOrigin::New(room) => {
                 let leased = self.host.node.lease_worker(spec, room, Instant::now()).await;
                 leased.map_err(|error| lost(&error))?
             }
@@ -143,7 +143,7 @@ impl QueryRunner {
     async fn udf(
         &self,
         name: &str,
-        place: Place<InstanceLease, Rooms>,
+        place: SandboxOrigin<InstanceLease, Rooms>,
     ) -> Result<(Beside, UdfConnection), Error> {
         let Some(bound) = self.udfs.get(name) else {
             let message = format!("the plan calls `{name}`, which the query does not have");
@@ -151,8 +151,8 @@ impl QueryRunner {
         };
         let udf = &bound.udf;
         let lease = match place {
-            Place::Idle(lease) => lease,
-            Place::New(rooms) => {
+            SandboxOrigin::Idle(lease) => lease,
+            SandboxOrigin::New(rooms) => {
                 bound.lease(&self.host.node, rooms, self.tasks_with_room()).await?
             }
         };
@@ -190,7 +190,7 @@ impl QueryRunner {
 
     /// Returns the real reason of a failed attempt: a sandbox that ended explains more than the
     /// connection that broke because of it.
-    async fn explain(&self, failure: RequestFailure, started: &Started) -> RequestFailure {
+    async fn explain(&self, failure: Failed, started: &StartedTask) -> Failed {
         // The worker is well: what it was to read is gone.
         if !failure.outputs.is_empty() {
             return failure;
@@ -234,7 +234,7 @@ impl QueryRunner {
     }
 }
 
-impl Started {
+impl StartedTask {
     /// Takes the file of the task's output, which counts once the task has ended well.
     pub(crate) fn take_output(&mut self) -> Option<File> {
         self.output.take()
@@ -251,7 +251,7 @@ impl Beside {
 
 /// A task that runs, with the sandboxes that it holds. Dropping it destroys them.
 #[derive(Debug)]
-pub(crate) struct Started {
+pub(crate) struct StartedTask {
     task: u32,
     worker: WorkerLease,
     udfs: Vec<Beside>,
@@ -259,7 +259,7 @@ pub(crate) struct Started {
     output: Option<File>,
     began: Instant,
     // Returned last: what ran in it is destroyed then.
-    _kept: Option<Kept>,
+    _kept: Option<RoomPermit>,
     // Ends when the task does.
     _span: Span,
 }
@@ -293,7 +293,7 @@ impl QueryRunner {
         TaskRoom { worker, udfs, kept }: TaskRoom,
         plan: Bytes,
         granted_before: Grants,
-    ) -> Result<(Started, UnixStream), RequestFailure> {
+    ) -> Result<(StartedTask, UnixStream), Failed> {
         let spec = self.spec(&ask);
         let span = tracing::debug_span!(target: SPANS, "query.task", snowmelt.task = ask.task);
         let (worker, udfs) = tokio::join!(
@@ -316,7 +316,7 @@ impl QueryRunner {
         let began = Instant::now();
         let task = ask.task;
         let udfs = beside;
-        let started = Started { task, worker, udfs, output, began, _kept: kept, _span: span };
+        let started = StartedTask { task, worker, udfs, output, began, _kept: kept, _span: span };
         let handed = async {
             let socket = started.worker.connect()?;
             hand_over(socket, grants, plan, &header).await
@@ -338,9 +338,9 @@ impl QueryRunner {
     /// failed.
     pub(crate) async fn ended(
         &self,
-        started: Started,
-        failure: Option<RequestFailure>,
-    ) -> Result<(SandboxUse, Vec<SandboxUse>), RequestFailure> {
+        started: StartedTask,
+        failure: Option<Failed>,
+    ) -> Result<(SandboxUse, Vec<SandboxUse>), Failed> {
         for udf in &started.udfs {
             self.keep_written(&udf.name, &udf.lease);
         }
@@ -349,7 +349,7 @@ impl QueryRunner {
         }
         let done_us = self.since_accepted(Instant::now());
         let began_us = self.since_accepted(started.began);
-        let Started { task, worker, udfs, _kept, .. } = started;
+        let StartedTask { task, worker, udfs, _kept, .. } = started;
         let used = |name: String, cold, asked, ready, peak: Option<ByteSize>| SandboxUse {
             name,
             host: None,
@@ -385,7 +385,7 @@ impl QueryRunner {
     pub async fn connect(&self, udf: &str) -> Result<UdfConnection, ErrorReport> {
         let connecting = async {
             let rooms = self.own_room(udf).await?;
-            self.udf(udf, Place::New(rooms)).await
+            self.udf(udf, SandboxOrigin::New(rooms)).await
         };
         let (beside, connection) = connecting.await.map_err(|error: Error| error.report())?;
         self.for_driver.lock().unwrap_or_else(PoisonError::into_inner).push(beside);

@@ -29,7 +29,7 @@ use snowmelt_types::{ByteSize, Code, CpuMillis, ErrorReport};
 use snowmelt_wire::TaskAsk;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::query_room::{Counted, Kept, Place, TaskRoom};
+use super::query_room::{QueueCount, RoomPermit, SandboxOrigin, TaskRoom};
 use super::query_runner::QueryRunner;
 use super::udf::UdfBinding;
 
@@ -99,8 +99,8 @@ impl QueryRunner {
             }
             idle.put_back();
         }
-        // A query that needs more than the host has gets all of it, and so runs alone: the limits of
-        // its sandboxes are maximums, and their sum is rarely used.
+        // A query that needs more than the host has gets all of it, and so runs alone: the limits
+        // of its sandboxes are maximums, and their sum is rarely used.
         let all = account.ledger.capacity().clamp(spec.amount() + beside);
         let mut room = account.within(ask(all), QUERY_PATIENCE).await?;
         let driver = room.take(spec.amount(), Use::Driver);
@@ -157,7 +157,7 @@ impl QueryRunner {
             self.room.waiting.fetch_sub(1, Ordering::Relaxed);
             return Err(too_many_tasks());
         }
-        let _counted = Counted(&self.room.waiting);
+        let _counted = QueueCount(&self.room.waiting);
         let _turn = self.room.turn.lock().await;
         self.wait_for_room(&needs).await
     }
@@ -226,7 +226,7 @@ impl QueryRunner {
 
     pub(crate) fn in_kept_room(&self, needs: &Needs<'_>, permit: OwnedSemaphorePermit) -> TaskRoom {
         let idle = needs.udfs.iter().map(|_| None).collect();
-        let kept = Some(Kept(permit));
+        let kept = Some(RoomPermit(permit));
         TaskRoom { kept, ..self.divide(needs, &mut None, None, idle) }
     }
 
@@ -239,15 +239,15 @@ impl QueryRunner {
         idle: Vec<Option<InstanceLease>>,
     ) -> TaskRoom {
         let worker = match worker {
-            Some(idle) => Place::Idle(idle),
-            None => Place::New(part(room, needs.spec.amount(), Use::Worker)),
+            Some(idle) => SandboxOrigin::Idle(idle),
+            None => SandboxOrigin::New(part(room, needs.spec.amount(), Use::Worker)),
         };
         let udfs =
             needs.udfs.iter().zip(idle).map(|(name, idle)| match (idle, self.udfs.get(name)) {
-                (Some(idle), _) => Place::Idle(idle),
-                (None, Some(bound)) => Place::New(self.divide_udf(&bound.udf, room)),
+                (Some(idle), _) => SandboxOrigin::Idle(idle),
+                (None, Some(bound)) => SandboxOrigin::New(self.divide_udf(&bound.udf, room)),
                 // The start of it fails.
-                (None, None) => Place::New(Rooms { each: vec![None], ..Rooms::default() }),
+                (None, None) => SandboxOrigin::New(Rooms { each: vec![None], ..Rooms::default() }),
             });
         TaskRoom { worker, udfs: udfs.collect(), kept: None }
     }

@@ -56,7 +56,7 @@ pub struct UdfImage {
 
 /// A UDF, and the instances of it that the query's tasks need at first.
 #[derive(Debug)]
-pub(crate) struct Bound {
+pub(crate) struct BoundUdf {
     pub udf: UdfBinding,
     // Held while the burst is asked for: who comes meanwhile waits for a part of it.
     burst: tokio::sync::Mutex<Burst>,
@@ -69,7 +69,7 @@ struct Burst {
     ready: Vec<snowmelt_node::Result<InstanceLease>>,
 }
 
-impl Bound {
+impl BoundUdf {
     pub fn new(udf: UdfBinding) -> Self {
         Self { udf, burst: tokio::sync::Mutex::default() }
     }

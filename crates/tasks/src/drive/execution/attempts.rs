@@ -18,38 +18,38 @@ use futures::FutureExt;
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::{GangAsk, RequestFailure, SandboxUse, TaskAsk};
 
-use super::gangs::{Gangs, Taken};
-use super::host_choice::Start;
-use super::starts::{Asked, Attempt, Begun, Runs, Starts};
-use super::turns::{Found, Steps, Turns};
+use super::gangs::{Gangs, MemberReservation};
+use super::host_choice::AttemptStart;
+use super::starts::{Attempt, AttemptRequest, RunningAttempt, Runs, Starts};
+use super::turns::{PlaceSearch, Steps, TaskTurns};
 use crate::drive::DriverReporter;
-use crate::drive::hosts::{Choice, Cluster};
-use crate::drive::outputs::{CopyTrees, Place, Places, inputs};
-use crate::drive::permissions::{Scope, refused};
+use crate::drive::hosts::{HostChoice, QueryCluster};
+use crate::drive::outputs::{CopyTrees, OutputPlace, Places, inputs};
+use crate::drive::permissions::{DriverScope, refused};
 use crate::remote::session::Session;
-use crate::runner::{QueryRunner, Started};
+use crate::runner::{QueryRunner, StartedTask};
 
 /// The attempts of one query.
 pub(in crate::drive) struct Attempts<'q> {
     starts: Starts<'q>,
     running: Mutex<HashMap<u64, Attempt>>,
     next: AtomicU64,
-    turns: Turns,
+    turns: TaskTurns,
     gangs: Gangs,
 }
 
 impl<'q> Attempts<'q> {
     pub fn new(
         runner: &'q QueryRunner,
-        scope: &'q Scope,
+        scope: &'q DriverScope,
         reporter: &'q dyn DriverReporter,
     ) -> Self {
-        let turns = Turns::default();
+        let turns = TaskTurns::default();
         let starts = Starts {
             runner,
             scope,
             reporter,
-            cluster: Cluster::new(runner, turns.freed()),
+            cluster: QueryCluster::new(runner, turns.freed()),
             places: Places::default(),
             copies: CopyTrees::default(),
             kept: runner.host.outputs.keep(&runner.query),
@@ -98,7 +98,7 @@ impl<'q> Attempts<'q> {
             self.drop_output(before, place);
         }
         let inputs = self.starts.places.inputs(&ask)?;
-        let asked = Asked { ask, plan, number, inputs };
+        let asked = AttemptRequest { ask, plan, number, inputs };
         let begun = inputs::unless_lost(&asked.inputs, self.begin(&asked)).await;
         let Some(begun) = begun else {
             let why = ErrorReport::new(Code::WORKER_LOST, "a host with outputs was lost");
@@ -109,23 +109,23 @@ impl<'q> Attempts<'q> {
         Ok((number, socket))
     }
 
-    async fn begin(&self, asked: &Asked) -> Result<Begun, RequestFailure> {
+    async fn begin(&self, asked: &AttemptRequest) -> Result<RunningAttempt, Failed> {
         if let Some(gang) = asked.ask.gang {
             return self.begin_in_gang(gang, asked).await;
         }
         let cluster = &self.starts.cluster;
         if !cluster.has_others() && !cluster.places_tasks() {
             let room = self.starts.runner.reserve(&asked.ask).await?;
-            let counted = self.starts.cluster.count(&Choice::Here);
+            let counted = self.starts.cluster.count(&HostChoice::Here);
             return self.starts.start_here(asked, room, counted, Vec::new()).boxed().await;
         }
-        let start = Start { starts: &self.starts, asked };
+        let start = AttemptStart { starts: &self.starts, asked };
         if !asked.ask.twin {
             return self.turns.begin(&start).await;
         }
         // A second attempt takes no room that a task without any waits for.
         if self.waiting() == 0
-            && let Found::Place(room) = start.look(&mut start.ask()).await?
+            && let PlaceSearch::Place(room) = start.look(&mut start.ask()).await?
             && let Some(begun) = start.start(room).await?
         {
             return Ok(begun);
@@ -135,12 +135,16 @@ impl<'q> Attempts<'q> {
     }
 
     /// Starts an attempt in the room of its gang.
-    async fn begin_in_gang(&self, gang: u64, asked: &Asked) -> Result<Begun, RequestFailure> {
+    async fn begin_in_gang(
+        &self,
+        gang: u64,
+        asked: &AttemptRequest,
+    ) -> Result<RunningAttempt, Failed> {
         let (session, counted) = match self.gangs.take(gang, &asked.ask)? {
-            Taken::Here(room, streams, counted) => {
+            MemberReservation::Here(room, streams, counted) => {
                 return self.starts.start_here(asked, *room, counted, streams).boxed().await;
             }
-            Taken::There(session, counted) => (session, counted),
+            MemberReservation::There(session, counted) => (session, counted),
         };
         let begun = match self.starts.place_there(asked, &session).await? {
             Ok(placed) => self.starts.start_there(asked, placed, counted).await?,
@@ -164,11 +168,14 @@ impl<'q> Attempts<'q> {
         let (host, ended) = match runs {
             Runs::Here(started) => {
                 let ended = self.end_here(*started, number, failure).await;
-                (self.starts.cluster.own_name(), ended.map(|used| (used, Place::Here)))
+                (self.starts.cluster.own_name(), ended.map(|used| (used, OutputPlace::Here)))
             }
             Runs::There(session, _relayed) => {
                 let ended = self.end_there(&session, number, failure).await;
-                (Some(session.name().clone()), ended.map(|used| (used, Place::There(session))))
+                (
+                    Some(session.name().clone()),
+                    ended.map(|used| (used, OutputPlace::There(session))),
+                )
             }
         };
         drop(counted);
@@ -182,8 +189,8 @@ impl<'q> Attempts<'q> {
             }
         };
         if has_output && !self.starts.places.add(task, number, place.clone()) {
-            // Its index belongs to its output, so that of another attempt must not count: the driver
-            // is told that it is lost.
+            // Its index belongs to its output, so that of another attempt must not count: the
+            // driver is told that it is lost.
             self.drop_output(number, place);
             let message = format!("another attempt of task {task} was complete before");
             return Err(RequestFailure::lost(ErrorReport::new(Code::WORKER_LOST, message)));
@@ -195,7 +202,7 @@ impl<'q> Attempts<'q> {
 
     async fn end_here(
         &self,
-        mut started: Started,
+        mut started: StartedTask,
         number: u64,
         failure: Option<RequestFailure>,
     ) -> Result<(SandboxUse, Vec<SandboxUse>), RequestFailure> {
@@ -227,12 +234,12 @@ impl<'q> Attempts<'q> {
         }
     }
 
-    fn drop_output(&self, attempt: u64, place: Place) {
+    fn drop_output(&self, attempt: u64, place: OutputPlace) {
         for place in std::iter::once(place).chain(self.starts.copies.remove(attempt)) {
             match (place, &self.starts.kept) {
-                (Place::Here, Some(kept)) => kept.release(&[attempt]),
-                (Place::Here, None) => {}
-                (Place::There(session), _) => session.release(vec![attempt]),
+                (OutputPlace::Here, Some(kept)) => kept.release(&[attempt]),
+                (OutputPlace::Here, None) => {}
+                (OutputPlace::There(session), _) => session.release(vec![attempt]),
             }
         }
     }

@@ -18,11 +18,11 @@ use futures::future::join_all;
 use snowmelt_types::{Code, ErrorReport, HostName};
 use snowmelt_wire::{GangAsk, MAX_STREAMS, RequestFailure, TaskAsk};
 
-use super::slots::{Host, Slot, Slots, Without};
+use super::slots::{GangHost, GangSlot, GangSlots, Without};
 use super::starts::Starts;
-use crate::drive::hosts::Counted;
+use crate::drive::hosts::TaskCount;
 use crate::drive::permissions::refused;
-use crate::peers::messages::{At, GangPart, NotConnected, PartReserved, STREAMS};
+use crate::peers::messages::{GangPart, NotConnected, PartReserved, RelativeHost, STREAMS};
 use crate::peers::stream_ends::Streams;
 use crate::remote::gang_part::GangParts;
 use crate::remote::session::Session;
@@ -36,32 +36,32 @@ pub(super) struct Gangs {
     next: AtomicU64,
     /// The number of streams of gangs that are not over.
     streams: Arc<AtomicUsize>,
-    live: Mutex<HashMap<u64, Gang>>,
+    live: Mutex<HashMap<u64, LiveGang>>,
 }
 
 #[derive(Debug)]
-struct Gang {
+struct LiveGang {
     /// The slots of tasks that have not started.
-    slots: Slots,
-    _whole: Whole,
+    slots: GangSlots,
+    _whole: GangReservation,
     _streams: Claimed,
 }
 
 /// The reservation of a task of a gang, which the task takes when it starts.
-pub(super) enum Taken {
-    Here(Box<TaskRoom>, Streams, Counted),
-    There(Arc<Session>, Counted),
+pub(super) enum MemberReservation {
+    Here(Box<TaskRoom>, Streams, TaskCount),
+    There(Arc<Session>, TaskCount),
 }
 
 /// The reservations of a gang on all its hosts. Dropping it ends the gang there.
 #[derive(Debug)]
-struct Whole {
+struct GangReservation {
     gang: u64,
     here: Arc<GangParts>,
     sessions: Vec<Arc<Session>>,
 }
 
-impl Drop for Whole {
+impl Drop for GangReservation {
     fn drop(&mut self) {
         self.here.end(self.gang);
         self.sessions.iter().for_each(|session| session.end_gang(self.gang));
@@ -95,13 +95,13 @@ impl Gangs {
         let Some(claimed) = self.claim(ask.streams()) else { return Ok(None) };
         let mut without = Without::default();
         // Ends, because each turn adds a host.
-        while let Some(mut slots) = Slots::of(&starts.cluster, ask, &without).await {
+        while let Some(mut slots) = GangSlots::of(&starts.cluster, ask, &without).await {
             if !slots.place(starts, ask, &mut without) {
                 continue;
             }
             if let Some(whole) = self.begin(starts, ask, &slots, &mut without).await {
                 let gang = whole.gang;
-                self.live().insert(gang, Gang { slots, _whole: whole, _streams: claimed });
+                self.live().insert(gang, LiveGang { slots, _whole: whole, _streams: claimed });
                 return Ok(Some(gang));
             }
         }
@@ -114,17 +114,18 @@ impl Gangs {
         &self,
         starts: &Starts<'_>,
         ask: &GangAsk,
-        slots: &Slots,
+        slots: &GangSlots,
         without: &mut Without,
-    ) -> Option<Whole> {
+    ) -> Option<GangReservation> {
         let gang = self.next.fetch_add(1, Ordering::Relaxed);
-        let mut whole = Whole { gang, here: Arc::clone(&self.here), sessions: Vec::new() };
+        let mut whole =
+            GangReservation { gang, here: Arc::clone(&self.here), sessions: Vec::new() };
         let mut there = Vec::new();
         for (host, part) in slots.parts(gang, ask) {
             match host {
-                Host::There(session, _) => there.push((session, part)),
-                Host::Here if self.here.reserve(starts.runner, &part) => {}
-                Host::Here => {
+                GangHost::There(session, _) => there.push((session, part)),
+                GangHost::Here if self.here.reserve(starts.runner, &part) => {}
+                GangHost::Here => {
                     without.here = true;
                     return None;
                 }
@@ -141,11 +142,11 @@ impl Gangs {
         &self,
         starts: &Starts<'_>,
         ask: &GangAsk,
-        slots: &Slots,
-        whole: &Whole,
+        slots: &GangSlots,
+        whole: &GangReservation,
         without: &mut Without,
     ) -> bool {
-        let dial = |at: At| {
+        let dial = |at: RelativeHost| {
             let session = whole.sessions.iter().find(|session| is_at(&at, session)).cloned();
             async move {
                 let unknown = || ErrorReport::new(Code::SERVER_UNREACHABLE, "the host is unknown");
@@ -175,17 +176,17 @@ impl Gangs {
     }
 
     /// Takes the reservation of a task of a gang, which starts now.
-    pub fn take(&self, gang: u64, ask: &TaskAsk) -> Result<Taken, RequestFailure> {
+    pub fn take(&self, gang: u64, ask: &TaskAsk) -> Result<MemberReservation, Failed> {
         let slot = self.live().get_mut(&gang).and_then(|gang| gang.slots.take(ask.task));
         match slot {
-            Some(Slot { host: Host::There(session, _), counted }) => {
-                Ok(Taken::There(session, counted))
+            Some(GangSlot { host: GangHost::There(session, _), counted }) => {
+                Ok(MemberReservation::There(session, counted))
             }
-            Some(Slot { host: Host::Here, counted }) => {
+            Some(GangSlot { host: GangHost::Here, counted }) => {
                 let taken = self.here.take(gang, ask);
                 let other = "a task of a gang needs something else than was reserved";
                 let (room, streams) = taken.ok_or_else(|| refused(other))?;
-                Ok(Taken::Here(Box::new(room), streams, counted))
+                Ok(MemberReservation::Here(Box::new(room), streams, counted))
             }
             None => Err(refused("it ran a task of a gang that does not have it")),
         }
@@ -205,7 +206,7 @@ impl Gangs {
         Some(Claimed(Arc::clone(&self.streams), streams))
     }
 
-    fn live(&self) -> MutexGuard<'_, HashMap<u64, Gang>> {
+    fn live(&self) -> MutexGuard<'_, HashMap<u64, LiveGang>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -238,8 +239,8 @@ async fn reserve_there(
     is_reserved
 }
 
-fn is_at(at: &At, session: &Session) -> bool {
-    matches!(at, At::Host { name, .. } if name == session.name())
+fn is_at(at: &RelativeHost, session: &Session) -> bool {
+    matches!(at, RelativeHost::Host { name, .. } if name == session.name())
 }
 
 /// Notes which hosts a gang does without because their tasks could not be connected. If there is no

@@ -11,37 +11,37 @@ use futures::FutureExt;
 use snowmelt_types::{HostName, Report};
 use snowmelt_wire::RequestFailure;
 
-use super::starts::{Asked, Begun, NotTaken, Starts};
-use super::turns::{Found, Steps, Waiting};
-use crate::drive::hosts::{Choice, Counted, Opened};
+use super::starts::{AttemptRequest, NotTaken, RunningAttempt, Starts};
+use super::turns::{PlaceSearch, Steps, WaitingTasks};
+use crate::drive::hosts::{HostChoice, SessionOpening, TaskCount};
 use crate::peers::{TaskPlace, TaskWish};
 use crate::remote::session::Session;
-use crate::remote::starting::Placed;
+use crate::remote::starting::PlacedAttempt;
 use crate::runner::TaskRoom;
 
 /// The reserved room of an attempt on a host.
-pub(super) enum Room {
-    Here(Box<TaskRoom>, Counted),
-    There(Placed, Counted),
+pub(super) enum AttemptRoom {
+    Here(Box<TaskRoom>, TaskCount),
+    There(PlacedAttempt, TaskCount),
 }
 
 /// The start of an attempt.
-pub(super) struct Start<'a, 'q> {
+pub(super) struct AttemptStart<'a, 'q> {
     pub starts: &'a Starts<'q>,
-    pub asked: &'a Asked,
+    pub asked: &'a AttemptRequest,
 }
 
 /// A host that may run the attempt.
 struct Open {
-    choice: Choice,
+    choice: HostChoice,
     // None on this host.
     session: Option<Arc<Session>>,
 }
 
-/// The request to the cluster for a host; `None` where each host decides alone.
-type Place = Option<Box<dyn TaskPlace>>;
+/// The place of an attempt among all work of the cluster; `None` where each host decides alone.
+type ClusterPlace = Option<Box<dyn TaskPlace>>;
 
-impl Start<'_, '_> {
+impl AttemptStart<'_, '_> {
     /// Returns the hosts that may run the attempt, the best first. An item `None` marks that the
     /// hosts after it are worse than a host that is expected to have a session soon.
     fn open(&self) -> impl Iterator<Item = Option<Open>> {
@@ -54,14 +54,14 @@ impl Start<'_, '_> {
                 return Some(None);
             }
             let session = match &choice {
-                Choice::Here => None,
-                Choice::There(peer) => match starts.cluster.session(peer) {
-                    Opened::Session(session) => Some(session),
-                    Opened::Soon => {
+                HostChoice::Here => None,
+                HostChoice::There(peer) => match starts.cluster.session(peer) {
+                    SessionOpening::Session(session) => Some(session),
+                    SessionOpening::Soon => {
                         expected.get_or_insert(round);
                         return None;
                     }
-                    Opened::Later | Opened::Never => return None,
+                    SessionOpening::Later | SessionOpening::Never => return None,
                 },
             };
             Some(Some(Open { choice, session }))
@@ -72,55 +72,55 @@ impl Start<'_, '_> {
     async fn ask_host(
         &self,
         Open { choice, session }: Open,
-        place: &mut Place,
-    ) -> Result<Result<Room, NotTaken>, RequestFailure> {
+        place: &mut ClusterPlace,
+    ) -> Result<Result<AttemptRoom, NotTaken>, Failed> {
         let Self { starts, asked } = self;
         let counted = starts.cluster.count(&choice);
         let room = match session {
             None => match starts.runner.reserve_at_once(&asked.ask) {
-                Some(room) => Room::Here(Box::new(room), counted.at(place.take())),
+                Some(room) => AttemptRoom::Here(Box::new(room), counted.at(place.take())),
                 None => return Ok(Err(NotTaken::NoRoom)),
             },
             Some(session) => match starts.place_there(asked, &session).await? {
-                Ok(placed) => Room::There(placed, counted.at(place.take())),
+                Ok(placed) => AttemptRoom::There(placed, counted.at(place.take())),
                 Err(why) => return Ok(Err(why)),
             },
         };
         Ok(Ok(room))
     }
 
-    fn name(&self, choice: &Choice) -> Option<HostName> {
+    fn name(&self, choice: &HostChoice) -> Option<HostName> {
         match choice {
-            Choice::Here => self.starts.cluster.own_name(),
-            Choice::There(peer) => Some(peer.name()),
+            HostChoice::Here => self.starts.cluster.own_name(),
+            HostChoice::There(peer) => Some(peer.name()),
         }
     }
 }
 
 #[async_trait]
-impl Steps for Start<'_, '_> {
-    type Place = Room;
-    type Begun = Begun;
-    type Error = RequestFailure;
-    type Asked = Place;
+impl Steps for AttemptStart<'_, '_> {
+    type Place = AttemptRoom;
+    type Begun = RunningAttempt;
+    type Error = Failed;
+    type Asked = ClusterPlace;
 
-    fn ask(&self) -> Place {
+    fn ask(&self) -> ClusterPlace {
         let Self { starts, asked } = self;
         let needs = starts.needs(&asked.ask.udfs);
         starts.cluster.peers().and_then(|peers| peers.task(needs))
     }
 
-    async fn look(&self, place: &mut Place) -> Result<Found<Room>, RequestFailure> {
+    async fn look(&self, place: &mut ClusterPlace) -> Result<PlaceSearch<AttemptRoom>, Failed> {
         self.starts.note_failures();
         for open in self.open() {
-            let Some(open) = open else { return Ok(Found::Soon) };
+            let Some(open) = open else { return Ok(PlaceSearch::Soon) };
             if let (Some(place), Some(host)) = (&mut *place, self.name(&open.choice))
                 && !place.take(&host)
             {
                 continue;
             }
             let why = match self.ask_host(open, place).await? {
-                Ok(room) => return Ok(Found::Place(room)),
+                Ok(room) => return Ok(PlaceSearch::Place(room)),
                 Err(why) => why,
             };
             if let Some(place) = place {
@@ -130,25 +130,25 @@ impl Steps for Start<'_, '_> {
                 place.leave();
             }
         }
-        Ok(Found::NoRoom)
+        Ok(PlaceSearch::NoRoom)
     }
 
     async fn look_in_turn(
         &self,
-        place: &mut Place,
-        queue: Waiting,
-    ) -> Result<Found<Room>, RequestFailure> {
+        place: &mut ClusterPlace,
+        queue: WaitingTasks,
+    ) -> Result<PlaceSearch<AttemptRoom>, Failed> {
         if place.is_none() {
             return self.look(place).await;
         }
         self.starts.note_failures();
         let mut hosts = Vec::new();
-        let mut otherwise = Found::NoRoom;
+        let mut otherwise = PlaceSearch::NoRoom;
         for open in self.open() {
             match open {
                 Some(open) => hosts.extend(self.name(&open.choice).map(|name| (name, open))),
                 None => {
-                    otherwise = Found::Soon;
+                    otherwise = PlaceSearch::Soon;
                     break;
                 }
             }
@@ -167,7 +167,7 @@ impl Steps for Start<'_, '_> {
                 None => Err(NotTaken::Unfit),
             };
             match (answer, &mut *place) {
-                (Ok(room), _) => return Ok(Found::Place(room)),
+                (Ok(room), _) => return Ok(PlaceSearch::Place(room)),
                 (Err(NotTaken::NoRoom), Some(place)) => place.refused(),
                 (Err(NotTaken::Unfit), Some(place)) => place.leave(),
                 (Err(_), None) => return Ok(otherwise),
@@ -175,14 +175,14 @@ impl Steps for Start<'_, '_> {
         }
     }
 
-    async fn placed(&self, place: &mut Place) {
+    async fn placed(&self, place: &mut ClusterPlace) {
         match place {
             Some(place) => place.placed().await,
             None => std::future::pending().await,
         }
     }
 
-    async fn here(&self) -> Result<Room, RequestFailure> {
+    async fn here(&self) -> Result<AttemptRoom, Failed> {
         let Self { starts, asked } = self;
         // Other room of this host is given by the cluster.
         let room = match starts.cluster.places_tasks() {
@@ -192,16 +192,16 @@ impl Steps for Start<'_, '_> {
             }
             false => starts.runner.reserve(&asked.ask).await?,
         };
-        Ok(Room::Here(Box::new(room), starts.cluster.count(&Choice::Here)))
+        Ok(AttemptRoom::Here(Box::new(room), starts.cluster.count(&HostChoice::Here)))
     }
 
-    async fn start(&self, room: Room) -> Result<Option<Begun>, RequestFailure> {
+    async fn start(&self, room: AttemptRoom) -> Result<Option<RunningAttempt>, Failed> {
         let Self { starts, asked } = self;
         match room {
-            Room::Here(room, counted) => {
+            AttemptRoom::Here(room, counted) => {
                 starts.start_here(asked, *room, counted, Vec::new()).boxed().await.map(Some)
             }
-            Room::There(placed, counted) => starts.start_there(asked, placed, counted).await,
+            AttemptRoom::There(placed, counted) => starts.start_there(asked, placed, counted).await,
         }
     }
 }

@@ -6,7 +6,7 @@
 use snowmelt_types::{Code, HostName};
 use snowmelt_wire::RequestFailure;
 
-use crate::drive::hosts::Cluster;
+use crate::drive::hosts::QueryCluster;
 use crate::drive::outputs::{Input, Places, by_host};
 use crate::remote::grants::gone;
 
@@ -24,8 +24,8 @@ fn with_host(failed: RequestFailure, reader: Option<&HostName>) -> RequestFailur
 /// `reader`, the other host that ran the attempt, cannot reach such a host.
 pub(super) async fn explain(
     places: &Places,
-    cluster: &Cluster,
-    failed: RequestFailure,
+    cluster: &QueryCluster,
+    failed: Failed,
     inputs: &[Input],
     reader: Option<&HostName>,
 ) -> RequestFailure {
@@ -35,8 +35,8 @@ pub(super) async fn explain(
         return failed;
     }
     let cannot_read = failed.report.code == Code::OUTPUT_LOST.code;
-    // What is damaged between control and the host ends the attempt alone. The next one must not have
-    // its place there.
+    // What is damaged between control and the host ends the attempt alone. The next one must not
+    // have its place there.
     if let Some(host) = reader.filter(|_| failed.lost) {
         cluster.confirm(host).await;
     }
@@ -76,7 +76,7 @@ mod tests {
     use tokio::sync::Notify;
 
     use super::*;
-    use crate::drive::hosts::Opened;
+    use crate::drive::hosts::SessionOpening;
     use crate::peers::Peer;
     use crate::peers::messages::{SessionAnswer, SessionAsk, SessionReply, SessionRequest};
     use crate::remote::fake::{FakePeer, FakePeers, heard, open, order, say};
@@ -87,10 +87,10 @@ mod tests {
         let (peer, mut connections) = FakePeer::new("a").await;
         let changed = Arc::new(Notify::new());
         let peers = Arc::new(FakePeers(vec![Arc::clone(&peer)]));
-        let cluster = Cluster::of(Some(peers), order(), &changed, Duration::MAX);
+        let cluster = QueryCluster::of(Some(peers), order(), &changed, Duration::MAX);
         let peer: Arc<dyn Peer> = peer;
         let opened = changed.notified();
-        assert!(matches!(cluster.session(&peer), Opened::Soon));
+        assert!(matches!(cluster.session(&peer), SessionOpening::Soon));
         let mut agent = open(&mut connections).await;
         opened.await;
         let places = Places::default();
@@ -107,13 +107,13 @@ mod tests {
             say(&mut agent, &SessionReply { id, answer: SessionAnswer::Pong { text } }).await;
         };
         assert!(tokio::join!(lost(), answers).0.lost);
-        assert!(matches!(cluster.session(&peer), Opened::Session(_)));
+        assert!(matches!(cluster.session(&peer), SessionOpening::Session(_)));
         let damages = async {
             heard::<SessionRequest>(&mut agent).await;
             agent.into_unverified().unwrap().write_all(&[7; 64]).await.unwrap();
         };
         assert!(tokio::join!(lost(), damages).0.lost);
-        assert!(matches!(cluster.session(&peer), Opened::Never));
+        assert!(matches!(cluster.session(&peer), SessionOpening::Never));
         let told: Vec<_> = cluster.take_failures().iter().map(ToString::to_string).collect();
         assert_eq!(told, ["data of the host a were damaged on their way"]);
     }

@@ -12,8 +12,8 @@ use snowmelt_types::HostName;
 use snowmelt_wire::{GangAsk, GangTask};
 
 use super::starts::Starts;
-use crate::drive::hosts::{Choice, Cluster, Counted, Opened};
-use crate::peers::messages::{At, GangLinks, GangPart, ReceiversAt};
+use crate::drive::hosts::{HostChoice, QueryCluster, SessionOpening, TaskCount};
+use crate::peers::messages::{GangLinks, GangPart, ReceiversAt, RelativeHost};
 use crate::remote::pass_on::buffer_bytes;
 use crate::remote::session::Session;
 
@@ -22,31 +22,31 @@ const LOOKED_AGAIN: Duration = Duration::from_millis(100);
 
 /// The slot of each task of a gang.
 #[derive(Debug)]
-pub(super) struct Slots(HashMap<u32, Slot>);
+pub(super) struct GangSlots(HashMap<u32, GangSlot>);
 
 /// The host on which a task of a gang runs.
 #[derive(Debug)]
-pub(super) struct Slot {
-    pub host: Host,
+pub(super) struct GangSlot {
+    pub host: GangHost,
     /// The count of the task on its host.
-    pub counted: Counted,
+    pub counted: TaskCount,
 }
 
 /// A host of a gang.
 #[derive(Clone, Debug)]
-pub(super) enum Host {
+pub(super) enum GangHost {
     /// Control's own host, on which the query's driver runs.
     Here,
     /// Another host, and the address at which its agent listens.
     There(Arc<Session>, SocketAddr),
 }
 
-/// The result of a look for a task's host.
-enum Found {
-    Slot(Slot),
+/// The result of a search for a task's slot.
+enum SlotSearch {
+    Slot(GangSlot),
     /// A host that is opening its session; the task is counted there, so that other tasks get other
     /// hosts.
-    Soon(Counted),
+    Soon(TaskCount),
 }
 
 /// The hosts that a gang does without.
@@ -59,10 +59,10 @@ pub(super) struct Without {
 }
 
 impl Without {
-    fn excludes(&self, choice: &Choice, task: &GangTask) -> bool {
+    fn excludes(&self, choice: &HostChoice, task: &GangTask) -> bool {
         match choice {
-            Choice::Here => self.here,
-            Choice::There(peer) => {
+            HostChoice::Here => self.here,
+            HostChoice::There(peer) => {
                 let name = peer.name();
                 let lacks_files = !task.files.is_empty() && self.for_files.contains(&name);
                 self.others.contains(&name) || lacks_files
@@ -71,9 +71,9 @@ impl Without {
     }
 }
 
-impl Slots {
+impl GangSlots {
     /// Finds a slot for each task of a gang; `None` if one of them may run on no host.
-    pub async fn of(cluster: &Cluster, ask: &GangAsk, without: &Without) -> Option<Self> {
+    pub async fn of(cluster: &QueryCluster, ask: &GangAsk, without: &Without) -> Option<Self> {
         loop {
             let changed = cluster.changed().notified();
             tokio::pin!(changed);
@@ -83,8 +83,8 @@ impl Slots {
             let mut soon = Vec::new();
             for task in ask.senders.iter().chain(&ask.receivers) {
                 match slot(cluster, task, without)? {
-                    Found::Slot(slot) => drop(slots.insert(task.task, slot)),
-                    Found::Soon(counted) => soon.push(counted),
+                    SlotSearch::Slot(slot) => drop(slots.insert(task.task, slot)),
+                    SlotSearch::Soon(counted) => soon.push(counted),
                 }
             }
             if soon.is_empty() {
@@ -119,8 +119,8 @@ impl Slots {
         match peers.tasks(needs) {
             Ok(places) => {
                 for ((task, ..), place) in placed.iter().zip(places) {
-                    if let Some(Slot { host, counted }) = self.0.remove(task) {
-                        self.0.insert(*task, Slot { host, counted: counted.at(Some(place)) });
+                    if let Some(GangSlot { host, counted }) = self.0.remove(task) {
+                        self.0.insert(*task, GangSlot { host, counted: counted.at(Some(place)) });
                     }
                 }
                 true
@@ -137,15 +137,15 @@ impl Slots {
     }
 
     /// Takes the slot of a task, which starts now.
-    pub fn take(&mut self, task: u32) -> Option<Slot> {
+    pub fn take(&mut self, task: u32) -> Option<GangSlot> {
         self.0.remove(&task)
     }
 
     /// Returns the hosts of the gang, each with its tasks.
-    pub fn parts(&self, gang: u64, ask: &GangAsk) -> Vec<(Host, GangPart)> {
+    pub fn parts(&self, gang: u64, ask: &GangAsk) -> Vec<(GangHost, GangPart)> {
         let mut parts = BTreeMap::new();
         for task in ask.senders.iter().chain(&ask.receivers) {
-            let Some(Slot { host, .. }) = self.0.get(&task.task) else { continue };
+            let Some(GangSlot { host, .. }) = self.0.get(&task.task) else { continue };
             let empty = || (host.clone(), GangPart { gang, tasks: Vec::new() });
             let (_, part) = parts.entry(host.name()).or_insert_with(empty);
             part.tasks.push(task.clone());
@@ -169,7 +169,7 @@ impl Slots {
     }
 }
 
-impl Host {
+impl GangHost {
     fn name(&self) -> Option<&HostName> {
         match self {
             Self::Here => None,
@@ -177,32 +177,32 @@ impl Host {
         }
     }
 
-    fn seen_from(&self, from: Option<&HostName>) -> At {
+    fn seen_from(&self, from: Option<&HostName>) -> RelativeHost {
         match self {
-            _ if self.name() == from => At::Here,
-            Self::Here => At::Control,
+            _ if self.name() == from => RelativeHost::Here,
+            Self::Here => RelativeHost::Control,
             Self::There(session, address) => {
-                At::Host { name: session.name().clone(), address: *address }
+                RelativeHost::Host { name: session.name().clone(), address: *address }
             }
         }
     }
 }
 
 /// Finds the best host for a task; the slots that other tasks already have are counted.
-fn slot(cluster: &Cluster, task: &GangTask, without: &Without) -> Option<Found> {
+fn slot(cluster: &QueryCluster, task: &GangTask, without: &Without) -> Option<SlotSearch> {
     cluster.gang_choices(task).into_iter().find_map(|choice| {
         if without.excludes(&choice, task) {
             return None;
         }
         let host = match &choice {
-            Choice::Here => Host::Here,
-            Choice::There(peer) => match cluster.session(peer) {
-                Opened::Session(session) => Host::There(session, peer.address()?),
-                Opened::Soon => return Some(Found::Soon(cluster.count(&choice))),
-                Opened::Later | Opened::Never => return None,
+            HostChoice::Here => GangHost::Here,
+            HostChoice::There(peer) => match cluster.session(peer) {
+                SessionOpening::Session(session) => GangHost::There(session, peer.address()?),
+                SessionOpening::Soon => return Some(SlotSearch::Soon(cluster.count(&choice))),
+                SessionOpening::Later | SessionOpening::Never => return None,
             },
         };
-        Some(Found::Slot(Slot { host, counted: cluster.count(&choice) }))
+        Some(SlotSearch::Slot(GangSlot { host, counted: cluster.count(&choice) }))
     })
 }
 
@@ -221,9 +221,9 @@ mod tests {
     }
 
     /// Returns the names of the hosts with their tasks, those that send before those that receive.
-    fn spread(slots: &Slots, ask: &GangAsk) -> Vec<(String, Vec<u32>)> {
+    fn spread(slots: &GangSlots, ask: &GangAsk) -> Vec<(String, Vec<u32>)> {
         let parts = slots.parts(1, ask).into_iter();
-        let name = |host: &Host| host.name().map_or("here", HostName::as_str).to_owned();
+        let name = |host: &GangHost| host.name().map_or("here", HostName::as_str).to_owned();
         parts
             .map(|(host, part)| (name(&host), part.tasks.iter().map(|task| task.task).collect()))
             .collect()
@@ -233,14 +233,15 @@ mod tests {
     async fn each_host_gets_tasks_that_send_and_tasks_that_receive() {
         let (peer, mut connections) = FakePeer::new("other").await;
         let peers = Arc::new(FakePeers(vec![peer]));
-        let cluster = Cluster::of(Some(peers), order(), &Arc::new(Notify::new()), Duration::MAX);
+        let cluster =
+            QueryCluster::of(Some(peers), order(), &Arc::new(Notify::new()), Duration::MAX);
         // One more than this host has cores, and as many again.
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
         let ask = gang(cores + 1, cores + 1);
         let without = Without::default();
         // Its session is waited for.
         let (slots, _session) =
-            tokio::join!(Slots::of(&cluster, &ask, &without), open(&mut connections));
+            tokio::join!(GangSlots::of(&cluster, &ask, &without), open(&mut connections));
         let slots = slots.unwrap();
         let found = spread(&slots, &ask);
         let [(here, at_here), (other, at_other)] = &found[..] else { panic!("{found:?}") };
@@ -251,10 +252,10 @@ mod tests {
         }
         let links = slots.links(1, &ask, None);
         assert!(links.senders.iter().all(|task| at_here.contains(task)));
-        let ats: Vec<&At> = links.receivers.iter().map(|there| &there.at).collect();
-        assert!(matches!(ats[..], [At::Here, At::Host { .. }]), "{ats:?}");
+        let ats: Vec<&RelativeHost> = links.receivers.iter().map(|there| &there.at).collect();
+        assert!(matches!(ats[..], [RelativeHost::Here, RelativeHost::Host { .. }]), "{ats:?}");
         let links = slots.links(1, &ask, slots.0[&at_other[0]].host.name());
-        assert!(matches!(links.receivers[0].at, At::Control), "{links:?}");
+        assert!(matches!(links.receivers[0].at, RelativeHost::Control), "{links:?}");
     }
 
     #[tokio::test]
@@ -262,21 +263,22 @@ mod tests {
         let (peer, mut connections) = FakePeer::new("other").await;
         let other = peer.name.clone();
         let peers = Arc::new(FakePeers(vec![peer]));
-        let cluster = Cluster::of(Some(peers), order(), &Arc::new(Notify::new()), Duration::MAX);
+        let cluster =
+            QueryCluster::of(Some(peers), order(), &Arc::new(Notify::new()), Duration::MAX);
         let mut ask = gang(1, 1);
         ask.senders[0].files = vec![FileGrant { path: "/a".into(), bytes: 1, version: "1".into() }];
         let mut without = Without { here: true, ..Without::default() };
         let (slots, _session) =
-            tokio::join!(Slots::of(&cluster, &ask, &without), open(&mut connections));
+            tokio::join!(GangSlots::of(&cluster, &ask, &without), open(&mut connections));
         assert_eq!(spread(&slots.unwrap(), &ask), [("other".to_owned(), vec![0, 1])]);
         // It lacks the file, and may run the task that reads none.
         without.for_files.insert(other.clone());
-        assert!(Slots::of(&cluster, &ask, &without).await.is_none());
+        assert!(GangSlots::of(&cluster, &ask, &without).await.is_none());
         without.here = false;
-        let found = spread(&Slots::of(&cluster, &ask, &without).await.unwrap(), &ask);
+        let found = spread(&GangSlots::of(&cluster, &ask, &without).await.unwrap(), &ask);
         assert_eq!(found, [("here".to_owned(), vec![0]), ("other".to_owned(), vec![1])]);
         without.others.insert(other);
-        let found = spread(&Slots::of(&cluster, &ask, &without).await.unwrap(), &ask);
+        let found = spread(&GangSlots::of(&cluster, &ask, &without).await.unwrap(), &ask);
         assert_eq!(found, [("here".to_owned(), vec![0, 1])]);
     }
 }

@@ -10,23 +10,23 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::loss::explain;
 use crate::drive::DriverReporter;
-use crate::drive::hosts::{Cluster, Counted, refused_udf};
-use crate::drive::outputs::{CopyTrees, Input, Place, Places, Spot, copies, inputs};
-use crate::drive::permissions::Scope;
+use crate::drive::hosts::{QueryCluster, TaskCount, refused_udf};
+use crate::drive::outputs::{CopyTrees, Input, OutputPlace, Places, Spot, copies, inputs};
+use crate::drive::permissions::DriverScope;
 use crate::peers::TaskNeeds;
-use crate::peers::messages::{At, Copied, InputAt, ParentCopy, StartTask};
+use crate::peers::messages::{Copied, InputAt, ParentCopy, RelativeHost, StartTask};
 use crate::peers::outputs::KeptOutputs;
 use crate::peers::stream_ends::Streams;
 use crate::remote::session::Session;
-use crate::remote::starting::{NotPlaced, NotStarted, Placed, Relayed, place};
-use crate::runner::{QueryRunner, Started, TaskRoom};
+use crate::remote::starting::{AttemptRelay, NotPlaced, NotStarted, PlacedAttempt, place};
+use crate::runner::{QueryRunner, StartedTask, TaskRoom};
 
 /// The context that all starts of a query share.
 pub(super) struct Starts<'q> {
     pub runner: &'q QueryRunner,
-    pub scope: &'q Scope,
+    pub scope: &'q DriverScope,
     pub reporter: &'q dyn DriverReporter,
-    pub cluster: Cluster,
+    pub cluster: QueryCluster,
     pub places: Places,
     pub copies: CopyTrees,
     // `None` if another query had this name, which cannot be.
@@ -42,18 +42,18 @@ pub(super) struct Attempt {
     pub inputs: Vec<Input>,
     pub runs: Runs,
     /// The count of the attempt on its host.
-    pub counted: Counted,
+    pub counted: TaskCount,
     _broken: Option<AbortOnDropHandle<()>>,
 }
 
 /// The running task of an attempt, on this host or another one.
 pub(super) enum Runs {
-    Here(Box<Started>),
-    There(Arc<Session>, Relayed),
+    Here(Box<StartedTask>),
+    There(Arc<Session>, AttemptRelay),
 }
 
 /// A task that is to be started, as one attempt.
-pub(super) struct Asked {
+pub(super) struct AttemptRequest {
     pub ask: TaskAsk,
     pub plan: Bytes,
     /// The number of the attempt, which is unique in the query.
@@ -70,17 +70,17 @@ pub(super) enum NotTaken {
 }
 
 /// An attempt that runs, and the connection to its worker.
-pub(super) type Begun = (Attempt, OwnedFd);
+pub(super) type RunningAttempt = (Attempt, OwnedFd);
 
 impl Starts<'_> {
     /// Starts an attempt in room on this host.
     pub async fn start_here(
         &self,
-        asked: &Asked,
+        asked: &AttemptRequest,
         room: TaskRoom,
-        counted: Counted,
+        counted: TaskCount,
         streams: Streams,
-    ) -> Result<Begun, RequestFailure> {
+    ) -> Result<RunningAttempt, Failed> {
         let grant = |grant: &FileGrant| {
             let file = self.scope.open_listed(&grant.path)?;
             Ok::<_, RequestFailure>((grant.clone(), OwnedFd::from(file)))
@@ -113,19 +113,19 @@ impl Starts<'_> {
     /// Asks another host for room.
     pub async fn place_there(
         &self,
-        asked: &Asked,
+        asked: &AttemptRequest,
         session: &Arc<Session>,
-    ) -> Result<Result<Placed, NotTaken>, RequestFailure> {
+    ) -> Result<Result<PlacedAttempt, NotTaken>, Failed> {
         if let Some((udf, why)) = refused_udf(session, &asked.ask) {
             self.note_refused(session, &udf, why);
             return Ok(Err(NotTaken::Unfit));
         }
-        let there = Place::There(Arc::clone(session));
+        let there = OutputPlace::There(Arc::clone(session));
         // From now on other hosts copy from this one what several tasks read whole.
         let mut asking = self.copies.asking(&asked.inputs);
         let at = |input: &Input| {
             let at = seen_from(&there, &input.place)?;
-            let is_copied = input.is_shared && at != At::Here;
+            let is_copied = input.is_shared && at != RelativeHost::Here;
             let spot = is_copied.then(|| asking.spot(&there, input));
             let copied = spot.map(|spot| copied(&there, spot));
             Some(InputAt { task: input.task, attempt: input.attempt, at, copied })
@@ -159,10 +159,10 @@ impl Starts<'_> {
     /// Waits until an attempt runs that has room on another host; `None` if the room was lost.
     pub async fn start_there(
         &self,
-        asked: &Asked,
-        placed: Placed,
-        counted: Counted,
-    ) -> Result<Option<Begun>, RequestFailure> {
+        asked: &AttemptRequest,
+        placed: PlacedAttempt,
+        counted: TaskCount,
+    ) -> Result<Option<RunningAttempt>, Failed> {
         let session = Arc::clone(placed.session());
         let (relayed, socket) = match placed.started().await {
             Ok(started) => started,
@@ -220,22 +220,22 @@ impl Starts<'_> {
 }
 
 /// Describes a host's copy of an output, as the host is told: its number and its parent.
-fn copied(host: &Place, Spot { number, parent }: Spot<Place>) -> Copied {
+fn copied(host: &OutputPlace, Spot { number, parent }: Spot<OutputPlace>) -> Copied {
     let from =
-        |(place, copy): (Place, u64)| Some(ParentCopy { at: seen_from(host, &place)?, copy });
+        |(place, copy): (OutputPlace, u64)| Some(ParentCopy { at: seen_from(host, &place)?, copy });
     Copied { number, parent: parent.and_then(from) }
 }
 
 /// Returns the address of the place `place` as the host `host` sees it; `None` if the address is
 /// not known.
-fn seen_from(host: &Place, place: &Place) -> Option<At> {
+fn seen_from(host: &OutputPlace, place: &OutputPlace) -> Option<RelativeHost> {
     match place {
-        Place::Here => Some(At::Control),
-        place if place.is(host) => Some(At::Here),
-        Place::There(other) => {
+        OutputPlace::Here => Some(RelativeHost::Control),
+        place if place.is(host) => Some(RelativeHost::Here),
+        OutputPlace::There(other) => {
             let name = other.name().clone();
             let address = other.peer().address()?;
-            Some(At::Host { name, address })
+            Some(RelativeHost::Host { name, address })
         }
     }
 }

@@ -15,9 +15,9 @@ use tokio::sync::{Mutex as AsyncMutex, Notify};
 /// The interval after which hosts without room are asked again.
 const ASKED_AGAIN: Duration = Duration::from_millis(500);
 
-/// The result of a look for room.
+/// The result of a search for a place.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Found<P> {
+pub(super) enum PlaceSearch<P> {
     /// A place with room that is reserved.
     Place(P),
     /// No host has room.
@@ -41,15 +41,15 @@ pub(super) trait Steps: Sync {
     fn ask(&self) -> Self::Asked;
 
     /// Looks for room on all hosts.
-    async fn look(&self, asked: &mut Self::Asked) -> Result<Found<Self::Place>, Self::Error>;
+    async fn look(&self, asked: &mut Self::Asked) -> Result<PlaceSearch<Self::Place>, Self::Error>;
 
     /// Looks for room on all hosts while the task has its turn: if there is no room, the request
     /// waits for some.
     async fn look_in_turn(
         &self,
         asked: &mut Self::Asked,
-        queue: Waiting,
-    ) -> Result<Found<Self::Place>, Self::Error>;
+        queue: WaitingTasks,
+    ) -> Result<PlaceSearch<Self::Place>, Self::Error>;
 
     /// Waits until the request has been given a host for which it has waited.
     async fn placed(&self, asked: &mut Self::Asked);
@@ -63,7 +63,7 @@ pub(super) trait Steps: Sync {
 
 /// The tasks of a query that wait for room.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Waiting {
+pub(super) struct WaitingTasks {
     pub tasks: usize,
     /// The time since when at least one task has been waiting.
     pub since: Instant,
@@ -71,40 +71,40 @@ pub(super) struct Waiting {
 
 /// The turns of the tasks of one query.
 #[derive(Debug, Default)]
-pub(super) struct Turns {
+pub(super) struct TaskTurns {
     turn: AsyncMutex<()>,
     // `None` if no task waits. Held for a count only.
-    waiting: Mutex<Option<Waiting>>,
+    waiting: Mutex<Option<WaitingTasks>>,
     freed: Arc<Notify>,
 }
 
 /// A count of a task that waits, until it is dropped.
-struct Counted<'t>(&'t Turns);
+struct WaitingCount<'t>(&'t TaskTurns);
 
-impl<'t> Counted<'t> {
-    fn new(turns: &'t Turns) -> Self {
+impl<'t> WaitingCount<'t> {
+    fn new(turns: &'t TaskTurns) -> Self {
         let mut waiting = turns.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.get_or_insert_with(|| Waiting { tasks: 0, since: Instant::now() }).tasks += 1;
+        waiting.get_or_insert_with(|| WaitingTasks { tasks: 0, since: Instant::now() }).tasks += 1;
         Self(turns)
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for WaitingCount<'_> {
     fn drop(&mut self) {
         let mut waiting = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         *waiting = waiting
-            .map(|waiting| Waiting { tasks: waiting.tasks.saturating_sub(1), ..waiting })
+            .map(|waiting| WaitingTasks { tasks: waiting.tasks.saturating_sub(1), ..it })
             .filter(|waiting| waiting.tasks > 0);
     }
 }
 
-impl Turns {
+impl TaskTurns {
     /// Returns the number of tasks that wait.
     pub fn waiting(&self) -> usize {
         self.queue().map_or(0, |waiting| waiting.tasks)
     }
 
-    fn queue(&self) -> Option<Waiting> {
+    fn queue(&self) -> Option<WaitingTasks> {
         *self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -124,7 +124,7 @@ impl Turns {
     }
 
     async fn place<T: Steps>(&self, task: &T) -> Result<T::Place, T::Error> {
-        let counted = || Counted::new(self);
+        let counted = || WaitingCount::new(self);
         let mut waits = None;
         let mut asked = task.ask();
         loop {
@@ -133,9 +133,9 @@ impl Turns {
             // Before the look, so that no end after it is missed.
             freed.as_mut().enable();
             match task.look(&mut asked).await? {
-                Found::Place(place) => return Ok(place),
-                Found::NoRoom => break,
-                Found::Soon => {}
+                PlaceSearch::Place(place) => return Ok(place),
+                PlaceSearch::NoRoom => break,
+                PlaceSearch::Soon => {}
             }
             waits.get_or_insert_with(counted);
             tokio::select! {
@@ -150,12 +150,12 @@ impl Turns {
             let freed = self.freed.notified();
             tokio::pin!(freed);
             freed.as_mut().enable();
-            let queue = self.queue().unwrap_or(Waiting { tasks: 1, since: Instant::now() });
+            let queue = self.queue().unwrap_or(WaitingTasks { tasks: 1, since: Instant::now() });
             let found = task.look_in_turn(&mut asked, queue).await?;
             let may_wait_here = match found {
-                Found::Place(place) => return Ok(place),
-                Found::NoRoom => true,
-                Found::Soon => false,
+                PlaceSearch::Place(place) => return Ok(place),
+                PlaceSearch::NoRoom => true,
+                PlaceSearch::Soon => false,
             };
             tokio::select! {
                 place = &mut here, if may_wait_here => return place,
@@ -205,11 +205,15 @@ mod tests {
 
         fn ask(&self) {}
 
-        async fn look_in_turn(&self, _: &mut (), queue: Waiting) -> Result<Found<usize>, ()> {
+        async fn look_in_turn(
+            &self,
+            _: &mut (),
+            queue: WaitingTasks,
+        ) -> Result<PlaceSearch<usize>, ()> {
             self.hosts.queues.lock().unwrap().push(queue.tasks);
             let found = self.hosts.found.lock().unwrap().take();
             if let Some(host) = found {
-                return Ok(Found::Place(host));
+                return Ok(PlaceSearch::Place(host));
             }
             self.look(&mut ()).await
         }
@@ -218,17 +222,17 @@ mod tests {
             self.hosts.is_found.notified().await;
         }
 
-        async fn look(&self, _: &mut ()) -> Result<Found<usize>, ()> {
+        async fn look(&self, _: &mut ()) -> Result<PlaceSearch<usize>, ()> {
             // As a question to another host.
             yield_now().await;
             if *self.hosts.soon.lock().unwrap() {
-                return Ok(Found::Soon);
+                return Ok(PlaceSearch::Soon);
             }
             let mut room = self.hosts.room.lock().unwrap();
             let free = room.iter().position(|room| *room > 0);
-            Ok(free.map_or(Found::NoRoom, |host| {
+            Ok(free.map_or(PlaceSearch::NoRoom, |host| {
                 room[host] -= 1;
-                Found::Place(host)
+                PlaceSearch::Place(host)
             }))
         }
 
@@ -263,7 +267,7 @@ mod tests {
     #[tokio::test]
     async fn tasks_that_waited_start_at_the_same_time() {
         let hosts = Hosts::default();
-        let turns = Turns::default();
+        let turns = TaskTurns::default();
         *hosts.room.lock().unwrap() = vec![0, 0, 0];
         let tasks: Vec<_> = (0..3).map(|_| Task { hosts: &hosts, starts_at_once: false }).collect();
         let all = futures::future::join_all(tasks.iter().map(|task| turns.begin(task)));
@@ -288,7 +292,7 @@ mod tests {
     #[tokio::test]
     async fn tasks_wait_for_a_better_place_outside_the_turn() {
         let hosts = Hosts::default();
-        let turns = Turns::default();
+        let turns = TaskTurns::default();
         *hosts.soon.lock().unwrap() = true;
         let tasks: Vec<_> = (0..2).map(|_| Task { hosts: &hosts, starts_at_once: true }).collect();
         let all = futures::future::join_all(tasks.iter().map(|task| turns.begin(task)));
@@ -308,7 +312,7 @@ mod tests {
     #[tokio::test]
     async fn the_task_that_has_its_turn_waits_for_all_and_is_told_of_its_place() {
         let hosts = Hosts::default();
-        let turns = Turns::default();
+        let turns = TaskTurns::default();
         let tasks: Vec<_> = (0..3).map(|_| Task { hosts: &hosts, starts_at_once: true }).collect();
         let all = futures::future::join_all(tasks.iter().map(|task| turns.begin(task)));
         let decides = async {
@@ -328,7 +332,7 @@ mod tests {
     #[tokio::test]
     async fn a_task_whose_host_is_lost_before_it_has_started_is_placed_again() {
         let hosts = Hosts::default();
-        let turns = Turns::default();
+        let turns = TaskTurns::default();
         *hosts.room.lock().unwrap() = vec![1, 0, 1];
         *hosts.lost.lock().unwrap() = 1;
         let task = Task { hosts: &hosts, starts_at_once: true };

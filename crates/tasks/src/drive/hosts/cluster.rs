@@ -10,9 +10,9 @@ use snowmelt_wire::{GangTask, TaskAsk};
 use tokio::sync::Notify;
 
 use super::function_files::SentFiles;
-use super::opening::{Opened, Opening};
-use super::order::{self, Candidate};
-use crate::drive::outputs::{Input, Place};
+use super::opening::{Opening, SessionOpening};
+use super::order::{self, HostCandidate};
+use crate::drive::outputs::{Input, OutputPlace};
 use crate::peers::messages::{ImagePart, OpenQuery, UdfPart};
 use crate::peers::{Peer, Peers, TaskPlace};
 use crate::remote::session::{NotOpened, Session};
@@ -22,13 +22,13 @@ use crate::runner::{QueryRunner, UdfBinding, UdfImage};
 /// have cores. Without packages to install, a session is open after a round trip.
 const EXPECTED_HOST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a host may take to open its session: it may have to read large files and to install large
-/// packages.
+/// How long a host may take to open its session: it may have to read large files and to install
+/// large packages.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The hosts of one query.
 #[derive(Debug)]
-pub(in crate::drive) struct Cluster {
+pub(in crate::drive) struct QueryCluster {
     // `None` if the query runs on this host alone.
     peers: Option<Arc<dyn Peers>>,
     here: Arc<AtomicU32>,
@@ -60,7 +60,7 @@ struct HostState {
 
 /// A host that a task may run on.
 #[derive(Clone, Debug)]
-pub(in crate::drive) enum Choice {
+pub(in crate::drive) enum HostChoice {
     /// Control's own host, on which the query's driver runs.
     Here,
     /// Another host of the cluster.
@@ -69,13 +69,13 @@ pub(in crate::drive) enum Choice {
 
 /// A count of a task on its host, which ends when this is dropped.
 #[derive(Debug)]
-pub(in crate::drive) struct Counted {
+pub(in crate::drive) struct TaskCount {
     running: Arc<AtomicU32>,
     // None in room that the query keeps, and where each host decides alone.
     place: Option<Box<dyn TaskPlace>>,
 }
 
-impl Counted {
+impl TaskCount {
     /// Adds the task's place among all work of the cluster.
     pub fn at(self, place: Option<Box<dyn TaskPlace>>) -> Self {
         let mut counted = self;
@@ -84,13 +84,13 @@ impl Counted {
     }
 }
 
-impl Drop for Counted {
+impl Drop for TaskCount {
     fn drop(&mut self) {
         self.running.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Cluster {
+impl QueryCluster {
     /// Returns the hosts of a query. `changed` is notified when one more host can be used.
     pub fn new(runner: &QueryRunner, changed: &Arc<Notify>) -> Self {
         let own = runner.udfs.iter().filter(|(_, bound)| bound.udf.source.is_none());
@@ -147,7 +147,7 @@ impl Cluster {
 
     /// Returns the hosts that may run a task, the best first, each with the number of rounds of
     /// tasks that it runs. This host is among them in any case.
-    pub fn choices(&self, ask: &TaskAsk, inputs: &[Input]) -> Vec<(u32, Choice)> {
+    pub fn choices(&self, ask: &TaskAsk, inputs: &[Input]) -> Vec<(u32, HostChoice)> {
         let peers = self.peers.as_ref().filter(|_| !self.is_here_only(&ask.udfs));
         let others = peers.map(|peers| peers.others()).unwrap_or_default();
         let may_run = |peer: &Arc<dyn Peer>| {
@@ -155,14 +155,14 @@ impl Cluster {
             state.may_run(ask) && (!self.is_apart(&peer.name()) || only_here(inputs, &peer.name()))
         };
         let reachable = !inputs.iter().any(|input| self.is_apart_input(input));
-        let mut choices = vec![Choice::Here];
+        let mut choices = vec![HostChoice::Here];
         choices.extend(
             others
                 .into_iter()
                 .filter(|peer| peer.takes_work())
                 .filter(|peer| reachable || only_here(inputs, &peer.name()))
                 .filter(may_run)
-                .map(Choice::There),
+                .map(HostChoice::There),
         );
         let candidates: Vec<_> =
             choices.iter().map(|choice| self.candidate(choice, inputs)).collect();
@@ -172,12 +172,12 @@ impl Cluster {
 
     /// Returns the hosts that may run a task of a gang, the best first. All of them reach each
     /// other, as far as that is known.
-    pub fn gang_choices(&self, task: &GangTask) -> Vec<Choice> {
+    pub fn gang_choices(&self, task: &GangTask) -> Vec<HostChoice> {
         let GangTask { task, udfs, files, .. } = task.clone();
         let ask = TaskAsk { task, udfs, files, ..TaskAsk::default() };
-        let may_stream = |choice: &Choice| match choice {
-            Choice::Here => true,
-            Choice::There(peer) => peer.address().is_some() && !self.is_apart(&peer.name()),
+        let may_stream = |choice: &HostChoice| match choice {
+            HostChoice::Here => true,
+            HostChoice::There(peer) => peer.address().is_some() && !self.is_apart(&peer.name()),
         };
         self.choices(&ask, &[]).into_iter().map(|(_, choice)| choice).filter(may_stream).collect()
     }
@@ -187,30 +187,32 @@ impl Cluster {
         &self.changed
     }
 
-    fn candidate(&self, choice: &Choice, inputs: &[Input]) -> Candidate {
+    fn candidate(&self, choice: &HostChoice, inputs: &[Input]) -> HostCandidate {
         let (cores, running) = match choice {
-            Choice::Here => (own_cores(), self.here.load(Ordering::Relaxed)),
-            Choice::There(peer) => {
+            HostChoice::Here => (own_cores(), self.here.load(Ordering::Relaxed)),
+            HostChoice::There(peer) => {
                 (peer.cores(), self.state(&peer.name()).running.load(Ordering::Relaxed))
             }
         };
         let is_there = |input: &&Input| match (&input.place, choice) {
-            (Place::Here, Choice::Here) => true,
-            (Place::There(session), Choice::There(peer)) => *session.name() == peer.name(),
+            (OutputPlace::Here, HostChoice::Here) => true,
+            (OutputPlace::There(session), HostChoice::There(peer)) => {
+                *session.name() == peer.name()
+            }
             _ => false,
         };
         let input_bytes = inputs.iter().filter(is_there).map(|input| input.bytes).sum();
-        Candidate { cores, running, input_bytes }
+        HostCandidate { cores, running, input_bytes }
     }
 
     /// Counts a task on a host.
-    pub fn count(&self, choice: &Choice) -> Counted {
+    pub fn count(&self, choice: &HostChoice) -> TaskCount {
         let running = match choice {
-            Choice::Here => Arc::clone(&self.here),
-            Choice::There(peer) => Arc::clone(&self.state(&peer.name()).running),
+            HostChoice::Here => Arc::clone(&self.here),
+            HostChoice::There(peer) => Arc::clone(&self.state(&peer.name()).running),
         };
         running.fetch_add(1, Ordering::Relaxed);
-        Counted { running, place: None }
+        TaskCount { running, place: None }
     }
 
     /// Notes that a task of the query is on another host.
@@ -220,7 +222,7 @@ impl Cluster {
     }
 
     /// Returns the session of the query on a host. The first call begins to open the session.
-    pub fn session(&self, peer: &Arc<dyn Peer>) -> Opened {
+    pub fn session(&self, peer: &Arc<dyn Peer>) -> SessionOpening {
         let session = &self.state(&peer.name()).session;
         let open = || {
             let order = self.order(&peer.name());
@@ -245,7 +247,7 @@ impl Cluster {
 
     /// Ends the session on a host if the host does not answer, or only with damaged data.
     pub async fn confirm(&self, host: &HostName) {
-        if let Opened::Session(session) = self.state(host).session.now(Duration::ZERO) {
+        if let SessionOpening::Session(session) = self.state(host).session.now(Duration::ZERO) {
             session.confirm().await;
         }
     }
@@ -282,7 +284,7 @@ impl Cluster {
     }
 
     fn is_apart_input(&self, input: &Input) -> bool {
-        matches!(&input.place, Place::There(session) if self.is_apart(session.name()))
+        matches!(&input.place, OutputPlace::There(session) if self.is_apart(session.name()))
     }
 
     fn state(&self, host: &HostName) -> Arc<HostState> {
@@ -297,8 +299,10 @@ impl Cluster {
 impl HostState {
     fn may_run(&self, ask: &TaskAsk) -> bool {
         match self.session.now(Duration::ZERO) {
-            Opened::Never => return false,
-            Opened::Session(session) if refused_udf(&session, ask).is_some() => return false,
+            SessionOpening::Never => return false,
+            SessionOpening::Session(session) if refused_udf(&session, ask).is_some() => {
+                return false;
+            }
             _ => {}
         }
         let missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -309,8 +313,8 @@ impl HostState {
 /// Returns whether a task on this host reads no outputs of other hosts.
 fn only_here(inputs: &[Input], host: &HostName) -> bool {
     inputs.iter().all(|input| match &input.place {
-        Place::Here => false,
-        Place::There(session) => session.name() == host,
+        OutputPlace::Here => false,
+        OutputPlace::There(session) => session.name() == host,
     })
 }
 
@@ -377,24 +381,27 @@ mod tests {
         let (quick, mut connections) = FakePeer::new("quick").await;
         let changed = Arc::new(Notify::new());
         let peers = Arc::new(FakePeers(vec![slow, quick]));
-        let cluster = Cluster::of(Some(peers), order(), &changed, Duration::ZERO);
+        let cluster = QueryCluster::of(Some(peers), order(), &changed, Duration::ZERO);
         // This host has all the tasks that its cores can run.
-        let _here: Vec<_> = (0..own_cores()).map(|_| cluster.count(&Choice::Here)).collect();
+        let _here: Vec<_> = (0..own_cores()).map(|_| cluster.count(&HostChoice::Here)).collect();
         let notified = changed.notified();
-        let there = |choices: Vec<(u32, Choice)>| -> Vec<Opened> {
+        let there = |choices: Vec<(u32, HostChoice)>| -> Vec<SessionOpening> {
             let peers = choices.into_iter().filter_map(|(_, choice)| match choice {
-                Choice::There(peer) => Some(peer),
-                Choice::Here => None,
+                HostChoice::There(peer) => Some(peer),
+                HostChoice::Here => None,
             });
             peers.map(|peer| cluster.session(&peer)).collect()
         };
         let rounds: Vec<u32> = cluster.choices(&ask(), &[]).iter().map(|(it, _)| *it).collect();
         assert_eq!(rounds, [0, 0, 1], "other hosts are better, as soon as they can be used");
         let found = there(cluster.choices(&ask(), &[]));
-        assert!(found.iter().all(|found| matches!(found, Opened::Later)), "{found:?}");
+        assert!(found.iter().all(|found| matches!(found, SessionOpening::Later)), "{found:?}");
         let _session = open(&mut connections).await;
         notified.await;
         let found = there(cluster.choices(&ask(), &[]));
-        assert!(matches!(&found[..], [Opened::Later, Opened::Session(_)]), "{found:?}");
+        assert!(
+            matches!(&found[..], [SessionOpening::Later, SessionOpening::Session(_)]),
+            "{found:?}"
+        );
     }
 }

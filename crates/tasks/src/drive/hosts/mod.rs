@@ -12,5 +12,5 @@ mod function_files;
 mod opening;
 mod order;
 
-pub(super) use cluster::{Choice, Cluster, Counted, refused_udf};
-pub(super) use opening::Opened;
+pub(super) use cluster::{HostChoice, QueryCluster, TaskCount, refused_udf};
+pub(super) use opening::SessionOpening;

@@ -13,7 +13,7 @@ use crate::remote::session::{NotOpened, Session};
 
 /// The state of a query's session on a host.
 #[derive(Debug)]
-pub(in crate::drive) enum Opened {
+pub(in crate::drive) enum SessionOpening {
     /// An open session.
     Session(Arc<Session>),
     /// A session that probably opens in a moment.
@@ -75,14 +75,14 @@ impl Opening {
 
     /// Returns the state of the session. A session that has been opening for no longer than
     /// `patience` is expected soon.
-    pub fn now(&self, patience: Duration) -> Opened {
+    pub fn now(&self, patience: Duration) -> SessionOpening {
         match &*lock(&self.state) {
-            State::Unasked => Opened::Soon,
-            State::Asked { since } if since.elapsed() <= patience => Opened::Soon,
-            State::Asked { .. } => Opened::Later,
-            State::Open(session) if session.is_dead() => Opened::Never,
-            State::Open(session) => Opened::Session(Arc::clone(session)),
-            State::Failed(_) => Opened::Never,
+            State::Unasked => SessionOpening::Soon,
+            State::Asked { since } if since.elapsed() <= patience => SessionOpening::Soon,
+            State::Asked { .. } => SessionOpening::Later,
+            State::Open(session) if session.is_dead() => SessionOpening::Never,
+            State::Open(session) => SessionOpening::Session(Arc::clone(session)),
+            State::Failed(_) => SessionOpening::Never,
         }
     }
 
@@ -124,10 +124,10 @@ mod tests {
     }
 
     /// Waits until the session is open or has failed.
-    async fn settled(opening: &Opening) -> Opened {
+    async fn settled(opening: &Opening) -> SessionOpening {
         loop {
             match opening.now(Duration::MAX) {
-                Opened::Soon => tokio::time::sleep(Duration::from_millis(1)).await,
+                SessionOpening::Soon => tokio::time::sleep(Duration::from_millis(1)).await,
                 opened => return opened,
             }
         }
@@ -138,10 +138,10 @@ mod tests {
         let (opening, _peer, mut connections) = begun(Duration::MAX).await;
         // It is asked, and installs packages.
         let stream = connection(&mut connections, SESSION).await;
-        assert!(matches!(opening.now(Duration::MAX), Opened::Soon));
-        assert!(matches!(opening.now(NONE), Opened::Later));
+        assert!(matches!(opening.now(Duration::MAX), SessionOpening::Soon));
+        assert!(matches!(opening.now(NONE), SessionOpening::Later));
         drop(stream);
-        assert!(matches!(settled(&opening).await, Opened::Never));
+        assert!(matches!(settled(&opening).await, SessionOpening::Never));
         let why = opening.take_failure().unwrap();
         assert!(matches!(why, NotOpened::Refused { .. }), "{why}");
         assert!(opening.take_failure().is_none(), "it is told once");
@@ -151,21 +151,25 @@ mod tests {
     async fn a_session_is_used_as_long_as_its_host_is_there() {
         let (opening, peer, mut connections) = begun(Duration::MAX).await;
         let _control = open(&mut connections).await;
-        let Opened::Session(session) = settled(&opening).await else { panic!("it is not open") };
+        let SessionOpening::Session(session) = settled(&opening).await else {
+            panic!("it is not open")
+        };
         peer.lost.cancel();
         session.dead().await;
-        assert!(matches!(opening.now(Duration::MAX), Opened::Never));
+        assert!(matches!(opening.now(Duration::MAX), SessionOpening::Never));
     }
 
     #[tokio::test]
     async fn a_host_whose_data_are_damaged_is_named_and_not_used_any_more() {
         let (opening, _peer, mut connections) = begun(Duration::MAX).await;
         let agent = open(&mut connections).await;
-        let Opened::Session(session) = settled(&opening).await else { panic!("it is not open") };
+        let SessionOpening::Session(session) = settled(&opening).await else {
+            panic!("it is not open")
+        };
         // What comes next is not as it was sent.
         agent.into_unverified().unwrap().write_all(&[7; 64]).await.unwrap();
         session.dead().await;
-        assert!(matches!(opening.now(Duration::MAX), Opened::Never));
+        assert!(matches!(opening.now(Duration::MAX), SessionOpening::Never));
         let why = opening.take_failure().unwrap();
         assert_eq!(why.to_string(), "data of the host a were damaged on their way");
         assert!(opening.take_failure().is_none(), "it is told once");
@@ -174,12 +178,12 @@ mod tests {
     #[tokio::test]
     async fn a_host_that_is_late_or_lost_is_named_with_the_reason() {
         let (opening, _peer, _connections) = begun(Duration::from_millis(1)).await;
-        assert!(matches!(settled(&opening).await, Opened::Never));
+        assert!(matches!(settled(&opening).await, SessionOpening::Never));
         let why = opening.take_failure().unwrap();
         assert!(matches!(why, NotOpened::Late { .. }), "{why}");
         let (opening, peer, _connections) = begun(Duration::MAX).await;
         peer.lost.cancel();
-        assert!(matches!(settled(&opening).await, Opened::Never));
+        assert!(matches!(settled(&opening).await, SessionOpening::Never));
         let why = opening.take_failure().unwrap();
         assert!(matches!(why, NotOpened::Lost { .. }), "{why}");
     }

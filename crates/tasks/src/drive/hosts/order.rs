@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 
 /// A host that may run a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Candidate {
+pub(super) struct HostCandidate {
     /// The number of the host's cores.
     pub cores: u32,
     /// The number of the query's tasks that run on the host.
@@ -17,7 +17,7 @@ pub(super) struct Candidate {
     pub input_bytes: u64,
 }
 
-impl Candidate {
+impl HostCandidate {
     /// Returns the number of whole rounds of tasks on the host: a round is one task for each core.
     pub fn round(&self) -> u32 {
         self.running / self.cores.max(1)
@@ -25,7 +25,7 @@ impl Candidate {
 }
 
 /// Returns the indices of the candidates, the best first.
-pub(super) fn order(candidates: &[Candidate]) -> Vec<usize> {
+pub(super) fn order(candidates: &[HostCandidate]) -> Vec<usize> {
     let mut places: Vec<usize> = (0..candidates.len()).collect();
     // Stable, so that equal hosts stay in their order.
     places.sort_by_key(|place| {
@@ -42,12 +42,12 @@ mod tests {
 
     use super::*;
 
-    fn host(cores: u32, running: u32, input_bytes: u64) -> Candidate {
-        Candidate { cores, running, input_bytes }
+    fn host(cores: u32, running: u32, input_bytes: u64) -> HostCandidate {
+        HostCandidate { cores, running, input_bytes }
     }
 
     /// Returns how many of `tasks` each host gets, if they are placed one after another.
-    fn spread(tasks: u32, mut hosts: Vec<Candidate>) -> Vec<u32> {
+    fn spread(tasks: u32, mut hosts: Vec<HostCandidate>) -> Vec<u32> {
         for _ in 0..tasks {
             let first = order(&hosts)[0];
             hosts[first].running += 1;

@@ -13,9 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures::FutureExt;
 use snowmelt_types::HostName;
 
-use super::copy_tree::{CHILDREN, CopyTree, Host, Spot};
-use super::places::{Input, Place};
-use crate::peers::copies::{Copy, Source};
+use super::copy_tree::{CHILDREN, CopyHost, CopyTree, Spot};
+use super::places::{Input, OutputPlace};
+use crate::peers::copies::{Copy, CopySource};
 use crate::peers::messages::OUTPUTS;
 use crate::peers::outputs::Outputs;
 use crate::remote::session::Session;
@@ -31,7 +31,7 @@ pub(in crate::drive) struct CopyTrees(Mutex<Trees>);
 
 #[derive(Debug, Default)]
 struct Trees {
-    by_attempt: HashMap<u64, CopyTree<Place>>,
+    by_attempt: HashMap<u64, CopyTree<OutputPlace>>,
     // Of all trees, so that one which begins anew has no number again.
     last: u64,
 }
@@ -41,7 +41,7 @@ struct Trees {
 #[derive(Debug)]
 pub(in crate::drive) struct Asking<'t> {
     trees: &'t CopyTrees,
-    made: Made,
+    made: InputBytes,
     // Attempt and number of each.
     asked: Vec<(u64, u64)>,
     has_begun: bool,
@@ -50,29 +50,29 @@ pub(in crate::drive) struct Asking<'t> {
 /// The bytes of the inputs that several tasks read whole: their sum, and the bytes that each host
 /// has made.
 #[derive(Debug, Default)]
-struct Made {
+struct InputBytes {
     all: u64,
     by_host: BTreeMap<Option<HostName>, u64>,
 }
 
-impl Host for Place {
+impl CopyHost for OutputPlace {
     fn is(&self, other: &Self) -> bool {
-        Place::is(self, other)
+        OutputPlace::is(self, other)
     }
 
     fn is_gone(&self) -> bool {
-        Place::is_gone(self)
+        OutputPlace::is_gone(self)
     }
 }
 
 impl CopyTrees {
     /// Begins to ask a host for a task that reads these inputs.
     pub fn asking(&self, inputs: &[Input]) -> Asking<'_> {
-        Asking { trees: self, made: Made::of(inputs), asked: Vec::new(), has_begun: false }
+        Asking { trees: self, made: InputBytes::of(inputs), asked: Vec::new(), has_begun: false }
     }
 
     /// Forgets an output that is not read any more. Returns the hosts that may have copies of it.
-    pub fn remove(&self, attempt: u64) -> impl Iterator<Item = Place> + use<> {
+    pub fn remove(&self, attempt: u64) -> impl Iterator<Item = OutputPlace> + use<> {
         let removed = self.lock().by_attempt.remove(&attempt);
         removed.into_iter().flat_map(CopyTree::hosts)
     }
@@ -84,7 +84,7 @@ impl CopyTrees {
 
 impl Asking<'_> {
     /// Returns the place of a host among those that copy one of the inputs.
-    pub fn spot(&mut self, host: &Place, input: &Input) -> Spot<Place> {
+    pub fn spot(&mut self, host: &OutputPlace, input: &Input) -> Spot<OutputPlace> {
         let mut trees = self.trees.lock();
         trees.last += 1;
         let number = trees.last;
@@ -111,7 +111,7 @@ impl Drop for Asking<'_> {
     }
 }
 
-impl Made {
+impl InputBytes {
     fn of(inputs: &[Input]) -> Self {
         let mut made = Self::default();
         for input in inputs.iter().filter(|input| input.is_shared) {
@@ -123,7 +123,7 @@ impl Made {
 
     /// Returns how many hosts copy from a host what it has made. If several hosts have made parts,
     /// each host sends about as much as one host would that had made all.
-    fn children_of(&self, host: &Place) -> usize {
+    fn children_of(&self, host: &OutputPlace) -> usize {
         let own = self.by_host.get(&host.name().cloned()).copied().unwrap_or(0);
         let share = self.all.max(PASSED_ON) / own.max(1);
         CHILDREN.saturating_mul(usize::try_from(share).unwrap_or(usize::MAX).max(1))
@@ -141,10 +141,10 @@ pub(in crate::drive) async fn here(
     let Some(kept) = kept else { return (Vec::new(), inputs.to_vec()) };
     let mut asking = trees.asking(inputs);
     for input in inputs.iter().filter(|input| input.is_shared) {
-        let Place::There(origin) = &input.place else { continue };
-        let Spot { number, parent } = asking.spot(&Place::Here, input);
+        let OutputPlace::There(origin) = &input.place else { continue };
+        let Spot { number, parent } = asking.spot(&OutputPlace::Here, input);
         let parent = match &parent {
-            Some((Place::There(parent), copy)) => Some(source(parent, Some(*copy))),
+            Some((OutputPlace::There(parent), copy)) => Some(source(parent, Some(*copy))),
             _ => None,
         };
         let sources = parent.into_iter().chain([source(origin, None)]).collect();
@@ -157,7 +157,7 @@ pub(in crate::drive) async fn here(
     let mut copied = Vec::new();
     let mut others = Vec::new();
     for input in inputs {
-        let is_copied = input.is_shared && matches!(input.place, Place::There(_));
+        let is_copied = input.is_shared && matches!(input.place, OutputPlace::There(_));
         match if is_copied { kept.copied(input.attempt).await } else { None } {
             Some(file) => copied.push((input.task, OwnedFd::from(file))),
             None => others.push(input.clone()),
@@ -166,10 +166,10 @@ pub(in crate::drive) async fn here(
     (copied, others)
 }
 
-fn source(session: &Arc<Session>, copy: Option<u64>) -> Source {
+fn source(session: &Arc<Session>, copy: Option<u64>) -> CopySource {
     let peer = Arc::clone(session.peer());
     let connect = move || async move { peer.connect(OUTPUTS).await }.boxed();
-    Source { connect: Box::new(connect), copy }
+    CopySource { connect: Box::new(connect), copy }
 }
 
 #[cfg(test)]
@@ -179,22 +179,22 @@ mod tests {
 
     const BYTES: u64 = 10 << 20;
 
-    fn input(place: Place, bytes: u64) -> Input {
+    fn input(place: OutputPlace, bytes: u64) -> Input {
         Input { task: 1, attempt: 1, place, bytes, is_shared: true }
     }
 
-    fn name(host: Option<Place>) -> String {
+    fn name(host: Option<OutputPlace>) -> String {
         match host {
-            Some(Place::There(session)) => session.name().as_str().to_owned(),
-            Some(Place::Here) => "here".to_owned(),
+            Some(OutputPlace::There(session)) => session.name().as_str().to_owned(),
+            Some(OutputPlace::Here) => "here".to_owned(),
             None => "maker".to_owned(),
         }
     }
 
     /// Asks a host for a task that reads the output of the attempt 1. Returns the name of the host
     /// from which it copies the output, and the open question.
-    fn asked<'t>(trees: &'t CopyTrees, host: &Place) -> (String, Asking<'t>) {
-        let input = input(Place::Here, BYTES);
+    fn asked<'t>(trees: &'t CopyTrees, host: &OutputPlace) -> (String, Asking<'t>) {
+        let input = input(OutputPlace::Here, BYTES);
         let mut asking = trees.asking(std::slice::from_ref(&input));
         let Spot { parent, .. } = asking.spot(host, &input);
         (name(parent.map(|(host, _)| host)), asking)
@@ -211,20 +211,20 @@ mod tests {
             let (peer, connections, session, control) = opened(host).await;
             peers.push(peer);
             kept.push((connections, control));
-            hosts.push(Place::There(session));
+            hosts.push(OutputPlace::There(session));
             let (parent, asks) = asked(&trees, hosts.last().unwrap());
             assert_eq!(parent, expected);
             asking.push(asks);
         }
-        assert_eq!(asked(&trees, &Place::Here).0, "b");
+        assert_eq!(asked(&trees, &OutputPlace::Here).0, "b");
         // It has left since.
-        let (parent, here) = asked(&trees, &Place::Here);
+        let (parent, here) = asked(&trees, &OutputPlace::Here);
         assert_eq!(parent, "b");
         here.answered(true);
-        let Place::There(lost) = &hosts[1] else { panic!() };
+        let OutputPlace::There(lost) = &hosts[1] else { panic!() };
         peers[1].lost.cancel();
         lost.dead().await;
-        assert_eq!(asked(&trees, &Place::Here).0, "maker");
+        assert_eq!(asked(&trees, &OutputPlace::Here).0, "maker");
         assert_eq!([2, 3].map(|host| asked(&trees, &hosts[host]).0), ["a", "a"]);
         assert_eq!(trees.remove(1).count(), 5, "all of them may have begun");
         assert_eq!(trees.remove(1).count(), 0);
@@ -239,7 +239,7 @@ mod tests {
         for host in ["a", "b", "c"] {
             hosts.push(opened(host).await);
         }
-        let [a, b, c] = [0, 1, 2].map(|at| Place::There(Arc::clone(&hosts[at].2)));
+        let [a, b, c] = [0, 1, 2].map(|at| OutputPlace::There(Arc::clone(&hosts[at].2)));
         let first = asked(&trees, &a).1;
         let second = asked(&trees, &a).1;
         let _b = asked(&trees, &b).1;
@@ -255,12 +255,12 @@ mod tests {
         for host in ["a", "b", "c"] {
             hosts.push(opened(host).await);
         }
-        let mut places = vec![Place::Here];
-        places.extend(hosts.iter().map(|host| Place::There(Arc::clone(&host.2))));
+        let mut places = vec![OutputPlace::Here];
+        places.extend(hosts.iter().map(|host| OutputPlace::There(Arc::clone(&host.2))));
         let children = |parts: &[(usize, u64)], of: usize| {
             let part = |(host, bytes): &(usize, u64)| input(places[*host].clone(), *bytes);
             let inputs: Vec<_> = parts.iter().map(part).collect();
-            Made::of(&inputs).children_of(&places[of])
+            InputBytes::of(&inputs).children_of(&places[of])
         };
         assert_eq!(children(&[(0, BYTES)], 0), CHILDREN);
         let equal = [(0, BYTES), (1, BYTES), (2, BYTES), (3, BYTES)];
@@ -269,8 +269,8 @@ mod tests {
         assert_eq!([children(&two, 1), children(&two, 2)], [CHILDREN, 4 * CHILDREN]);
         // What is small goes to all hosts at once.
         assert!(children(&[(1, 1000)], 1) > 1000 && children(&[(1, 0)], 1) > 1_000_000);
-        let mut alone = input(Place::Here, BYTES);
+        let mut alone = input(OutputPlace::Here, BYTES);
         alone.is_shared = false;
-        assert_eq!(Made::of(&[alone, input(Place::Here, BYTES)]).all, BYTES);
+        assert_eq!(InputBytes::of(&[alone, input(OutputPlace::Here, BYTES)]).all, BYTES);
     }
 }

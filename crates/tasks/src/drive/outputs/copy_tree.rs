@@ -15,7 +15,7 @@ use std::collections::{HashMap, HashSet};
 pub(super) const CHILDREN: usize = 2;
 
 /// A host that can be in a tree.
-pub(super) trait Host: Clone {
+pub(super) trait CopyHost: Clone {
     /// Returns whether both are the same host.
     fn is(&self, other: &Self) -> bool;
 
@@ -28,11 +28,11 @@ pub(super) trait Host: Clone {
 #[derive(Debug)]
 pub(super) struct CopyTree<H> {
     // By number. Each host is there once, also one that has left: it may have begun a copy.
-    members: Vec<Member<H>>,
+    members: Vec<CopyMember<H>>,
 }
 
 #[derive(Debug)]
-struct Member<H> {
+struct CopyMember<H> {
     host: H,
     number: u64,
     // The number of the host that it copies from; None is the root.
@@ -57,7 +57,7 @@ impl<H> Default for CopyTree<H> {
     }
 }
 
-impl<H: Host> CopyTree<H> {
+impl<H: CopyHost> CopyTree<H> {
     /// Notes that a host is asked for a task. A host without a place gets one with this number,
     /// which must be higher than all before. The root may have `of_root` children.
     pub fn ask(&mut self, host: &H, number: u64, of_root: usize) -> Spot<H> {
@@ -70,12 +70,12 @@ impl<H: Host> CopyTree<H> {
                 }
                 let parent = self.free(of_root);
                 let host = host.clone();
-                self.members.push(Member { host, number, parent, asked: 0, has_begun: false });
+                self.members.push(CopyMember { host, number, parent, asked: 0, has_begun: false });
                 self.members.len() - 1
             }
         };
         self.members[at].asked += 1;
-        let Member { number, parent, .. } = self.members[at];
+        let CopyMember { number, parent, .. } = self.members[at];
         let parent = parent.and_then(|parent| self.there(parent));
         Spot { number, parent: parent.map(|parent| (parent.host.clone(), parent.number)) }
     }
@@ -112,12 +112,12 @@ impl<H: Host> CopyTree<H> {
         there().map(|member| member.number).find(|number| has(Some(*number)) < CHILDREN)
     }
 
-    fn there(&self, number: u64) -> Option<&Member<H>> {
+    fn there(&self, number: u64) -> Option<&CopyMember<H>> {
         self.members.iter().find(|member| member.number == number && member.is_there())
     }
 }
 
-impl<H: Host> Member<H> {
+impl<H: CopyHost> CopyMember<H> {
     fn has_place(&self) -> bool {
         self.has_begun || self.asked > 0
     }
@@ -142,7 +142,7 @@ mod tests {
     #[derive(Clone, Debug)]
     struct Fake(u8, Gone);
 
-    impl Host for Fake {
+    impl CopyHost for Fake {
         fn is(&self, other: &Self) -> bool {
             self.0 == other.0
         }

@@ -9,10 +9,10 @@ use snowmelt_types::{Code, ErrorReport, HostName};
 use snowmelt_wire::{HostOutputs, RequestFailure};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::places::{Input, Place};
+use super::places::{Input, OutputPlace};
 use crate::peers::messages::ReadOutputs;
-use crate::peers::opened::ReadError;
 use crate::peers::outputs::Outputs;
+use crate::peers::remote_outputs::ReadError;
 use crate::remote::grants::gone;
 use crate::remote::session::Session;
 
@@ -23,8 +23,8 @@ pub(in crate::drive) type ByHost = BTreeMap<HostName, (Arc<Session>, Vec<Input>)
 pub(in crate::drive) fn here(
     kept: Option<&Outputs>,
     inputs: &[Input],
-) -> Result<Vec<(u32, OwnedFd)>, RequestFailure> {
-    let here = inputs.iter().filter(|input| matches!(input.place, Place::Here));
+) -> Result<Vec<(u32, OwnedFd)>, Failed> {
+    let here = inputs.iter().filter(|input| matches!(input.place, OutputPlace::Here));
     let open = |input: &Input| {
         let opened = kept.and_then(|kept| kept.open(input.attempt));
         let file = opened.ok_or_else(|| gone(vec![input.task]))?;
@@ -79,7 +79,7 @@ pub(in crate::drive) fn end_with(
     inputs: &[Input],
     end: impl FnOnce() + Send + 'static,
 ) -> Option<AbortOnDropHandle<()>> {
-    if !inputs.iter().any(|input| matches!(input.place, Place::There(_))) {
+    if !inputs.iter().any(|input| matches!(input.place, OutputPlace::There(_))) {
         return None;
     }
     let inputs = inputs.to_vec();
@@ -115,7 +115,7 @@ async fn lost(inputs: &[Input]) {
 pub(in crate::drive) fn by_host(inputs: &[Input]) -> ByHost {
     let mut hosts = ByHost::new();
     for input in inputs {
-        if let Place::There(session) = &input.place {
+        if let OutputPlace::There(session) = &input.place {
             let entry = hosts.entry(session.name().clone());
             let (_, there) = entry.or_insert_with(|| (Arc::clone(session), Vec::new()));
             there.push(input.clone());
@@ -135,8 +135,13 @@ mod tests {
     async fn a_start_ends_at_once_when_a_host_with_its_inputs_is_lost() {
         let (_peer, mut connections, session, mut control) = opened("runs-it").await;
         let (with_inputs, _, there, _stays) = opened("has-inputs").await;
-        let input =
-            Input { task: 1, attempt: 7, place: Place::There(there), bytes: 1, is_shared: false };
+        let input = Input {
+            task: 1,
+            attempt: 7,
+            place: OutputPlace::There(there),
+            bytes: 1,
+            is_shared: false,
+        };
         // It waits there for a connection to its inputs, and never runs.
         let (placed, _stream) = placed(&session, &mut connections, 9).await;
         let inputs = [input];
@@ -148,7 +153,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_start_without_inputs_on_other_hosts_is_waited_for() {
-        let input = Input { task: 1, attempt: 7, place: Place::Here, bytes: 1, is_shared: false };
+        let input =
+            Input { task: 1, attempt: 7, place: OutputPlace::Here, bytes: 1, is_shared: false };
         let begun = async {
             tokio::task::yield_now().await;
             5

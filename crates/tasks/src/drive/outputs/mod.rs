@@ -15,4 +15,4 @@ mod places;
 pub(super) use copies::CopyTrees;
 pub(super) use copy_tree::Spot;
 pub(super) use inputs::by_host;
-pub(super) use places::{Input, Place, Places};
+pub(super) use places::{Input, OutputPlace, Places};

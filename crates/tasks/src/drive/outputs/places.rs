@@ -20,7 +20,7 @@ use crate::remote::session::Session;
 
 /// A host with outputs.
 #[derive(Clone, Debug)]
-pub(in crate::drive) enum Place {
+pub(in crate::drive) enum OutputPlace {
     /// Control's own host, on which the query's driver runs.
     Here,
     /// Another host.
@@ -33,7 +33,7 @@ pub(in crate::drive) struct Input {
     pub task: u32,
     /// The number of the attempt that made the output.
     pub attempt: u64,
-    pub place: Place,
+    pub place: OutputPlace,
     /// Bytes that the task reads of the output.
     pub bytes: u64,
     /// True if other tasks read all of it too.
@@ -43,13 +43,13 @@ pub(in crate::drive) struct Input {
 /// The outputs of tasks that have ended well.
 #[derive(Debug, Default)]
 pub(in crate::drive) struct Places {
-    known: Mutex<Known>,
+    known: Mutex<OutputTable>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct OutputTable {
     /// The attempt that made each task's output, and the output's place.
-    outputs: HashMap<u32, (u64, Place)>,
+    outputs: HashMap<u32, (u64, OutputPlace)>,
     /// The last attempt of each task that is over; all before it are over too.
     over: HashMap<u32, u64>,
     gone: BTreeSet<u32>,
@@ -62,7 +62,7 @@ impl Input {
     }
 }
 
-impl Place {
+impl OutputPlace {
     /// Returns whether outputs there cannot be read any more.
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::There(session) if session.is_dead())
@@ -85,7 +85,7 @@ impl Place {
 impl Places {
     /// Begins the next attempt of a task, of which no other attempt runs. Returns the output of an
     /// earlier attempt, which counts no more.
-    pub fn begin(&self, task: u32, attempt: u64) -> Option<(u64, Place)> {
+    pub fn begin(&self, task: u32, attempt: u64) -> Option<(u64, OutputPlace)> {
         let mut known = self.lock();
         known.end_before(task, attempt);
         let before = known.outputs.remove(&task);
@@ -97,7 +97,7 @@ impl Places {
 
     /// Notes the output of an attempt. Returns whether the output counts: the first attempt that is
     /// complete and not over counts, as long as its output is there.
-    pub fn add(&self, task: u32, attempt: u64, place: Place) -> bool {
+    pub fn add(&self, task: u32, attempt: u64, place: OutputPlace) -> bool {
         let mut known = self.lock();
         let is_over = known.over.get(&task).is_some_and(|last| attempt <= *last);
         let is_there = known.outputs.get(&task).is_some_and(|(_, place)| !place.is_gone());
@@ -123,7 +123,7 @@ impl Places {
 
     /// Releases the outputs of these tasks, which are not read any more. Attempts before `next`
     /// that have not ended leave no outputs either. Returns the outputs that existed.
-    pub fn release(&self, tasks: &[u32], next: u64) -> Vec<(u64, Place)> {
+    pub fn release(&self, tasks: &[u32], next: u64) -> Vec<(u64, OutputPlace)> {
         let mut known = self.lock();
         let release = |task: &u32| {
             known.end_before(*task, next);
@@ -170,12 +170,12 @@ impl Places {
         Err(gone(lost))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, OutputTable> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Known {
+impl OutputTable {
     fn end_before(&mut self, task: u32, attempt: u64) {
         let last = self.over.entry(task).or_default();
         *last = (*last).max(attempt.saturating_sub(1));
@@ -212,20 +212,20 @@ mod tests {
     #[test]
     fn the_first_complete_attempt_counts_until_its_output_is_gone() {
         let places = Places::default();
-        assert!(places.add(1, 10, Place::Here) && !places.add(1, 11, Place::Here));
+        assert!(places.add(1, 10, OutputPlace::Here) && !places.add(1, 11, OutputPlace::Here));
         let inputs = places.inputs(&reading(&[1])).unwrap();
         assert_eq!((inputs[0].attempt, inputs[0].bytes), (10, 15));
         places.forget([(1, 10)]);
         let failed = places.inputs(&reading(&[1])).unwrap_err();
         assert_eq!((failed.outputs, failed.lost), (vec![1], true));
-        assert!(places.add(1, 12, Place::Here));
+        assert!(places.add(1, 12, OutputPlace::Here));
         assert_eq!(places.inputs(&reading(&[1, 1])).unwrap()[0].bytes, 30);
     }
 
     #[test]
     fn an_output_that_never_was_is_refused() {
         let places = Places::default();
-        places.add(1, 10, Place::Here);
+        places.add(1, 10, OutputPlace::Here);
         let failed = places.inputs(&reading(&[1, 2])).unwrap_err();
         assert!(!failed.lost && failed.outputs.is_empty());
         assert_eq!(places.release(&[1, 2], 11).len(), 1);
@@ -236,16 +236,16 @@ mod tests {
         let places = Places::default();
         assert!(places.begin(1, 10).is_none());
         // The driver has cancelled it before it had the answer.
-        assert!(places.add(1, 10, Place::Here));
+        assert!(places.add(1, 10, OutputPlace::Here));
         let before = places.begin(1, 11).map(|(attempt, _)| attempt);
         assert_eq!(before, Some(10), "its file is removed");
         let failed = places.inputs(&reading(&[1])).unwrap_err();
         assert_eq!(failed.outputs, [1], "nobody has its index");
-        assert!(places.add(1, 11, Place::Here));
+        assert!(places.add(1, 11, OutputPlace::Here));
         // One whose end came even later.
         places.begin(2, 12);
         places.begin(2, 13);
-        assert!(!places.add(2, 12, Place::Here) && places.add(2, 13, Place::Here));
+        assert!(!places.add(2, 12, OutputPlace::Here) && places.add(2, 13, OutputPlace::Here));
         assert_eq!(places.inputs(&reading(&[1, 2])).unwrap().len(), 2);
     }
 
@@ -254,7 +254,7 @@ mod tests {
         let places = Places::default();
         places.begin(1, 10);
         // The attempt 11 races it, which ends nothing.
-        assert!(places.add(1, 10, Place::Here) && !places.add(1, 11, Place::Here));
+        assert!(places.add(1, 10, OutputPlace::Here) && !places.add(1, 11, OutputPlace::Here));
         assert_eq!(places.inputs(&reading(&[1])).unwrap()[0].attempt, 10);
     }
 
@@ -263,19 +263,19 @@ mod tests {
         let places = Places::default();
         places.begin(1, 10);
         assert!(places.release(&[1], 11).is_empty());
-        assert!(!places.add(1, 10, Place::Here));
+        assert!(!places.add(1, 10, OutputPlace::Here));
         places.begin(1, 11);
-        assert!(places.add(1, 11, Place::Here));
+        assert!(places.add(1, 11, OutputPlace::Here));
     }
 
     #[test]
     fn a_late_failure_does_not_forget_an_output_that_was_made_again() {
         let places = Places::default();
-        places.add(1, 10, Place::Here);
+        places.add(1, 10, OutputPlace::Here);
         let [old] = places.inputs(&reading(&[1])).unwrap().try_into().unwrap();
         places.forget([old.output()]);
         places.begin(1, 11);
-        assert!(places.add(1, 11, Place::Here));
+        assert!(places.add(1, 11, OutputPlace::Here));
         // Another reader of the first output fails only now.
         places.forget([old.output()]);
         assert_eq!(places.inputs(&reading(&[1])).unwrap()[0].attempt, 11);
@@ -302,7 +302,7 @@ mod tests {
                     }
                     1 if which < running.len() => {
                         let attempt = running.remove(which);
-                        let counts = places.add(1, attempt, Place::Here);
+                        let counts = places.add(1, attempt, OutputPlace::Here);
                         prop_assert!(!counts || attempt == next - 1);
                     }
                     _ => places.forget([(1, which as u64)]),
@@ -311,7 +311,7 @@ mod tests {
                 prop_assert!(there.is_none_or(|attempt| attempt == next - 1));
             }
             places.begin(1, next);
-            prop_assert!(places.add(1, next, Place::Here));
+            prop_assert!(places.add(1, next, OutputPlace::Here));
         }
     }
 }

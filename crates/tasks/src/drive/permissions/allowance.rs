@@ -32,8 +32,8 @@ pub(in crate::drive) struct Allowance {
     /// Files that may still be opened for the driver itself, each once: for its footer, or its
     /// beginning.
     opens: usize,
-    /// Every file that the query's locations hold, with its version each time it was listed: no other
-    /// is opened, here or on another host, which compares its own file with that version.
+    /// Every file that the query's locations hold, with its version each time it was listed: no
+    /// other is opened, here or on another host, which compares its own file with that version.
     listed: BTreeMap<String, Vec<String>>,
     plans: usize,
     /// Requests that may still be made to recall footers.
@@ -52,7 +52,7 @@ pub(in crate::drive) struct Allowance {
 }
 
 /// The reason why a request is refused.
-type Refusal = &'static str;
+type RefusalReason = &'static str;
 
 impl Allowance {
     pub(in crate::drive) fn of(drive: &Drive, locations: &Locations) -> Self {
@@ -73,7 +73,7 @@ impl Allowance {
     }
 
     /// Counts a location that is to be listed.
-    pub(in crate::drive) fn list(&mut self) -> Result<(), Refusal> {
+    pub(in crate::drive) fn list(&mut self) -> Result<(), RefusalReason> {
         let left = self.lists.checked_sub(1);
         self.lists = left.ok_or("it listed more locations than the query names")?;
         Ok(())
@@ -91,7 +91,7 @@ impl Allowance {
     }
 
     /// Counts files that are to be opened for the driver.
-    pub(in crate::drive) fn open(&mut self, files: usize) -> Result<(), Refusal> {
+    pub(in crate::drive) fn open(&mut self, files: usize) -> Result<(), RefusalReason> {
         let left = self.opens.checked_sub(files);
         self.opens = left.ok_or("it opened files more often than the query needs them")?;
         Ok(())
@@ -104,7 +104,7 @@ impl Allowance {
 
     /// Checks that a task may read this version of a file. Only versions that the platform has
     /// found count, whatever the driver says.
-    pub(in crate::drive) fn grant(&self, file: &FileGrant) -> Result<(), Refusal> {
+    pub(in crate::drive) fn grant(&self, file: &FileGrant) -> Result<(), RefusalReason> {
         match self.listed.get(&file.path) {
             Some(versions) if versions.contains(&file.version) => Ok(()),
             Some(_) => Err("it asked for a version of a file that was not found"),
@@ -119,7 +119,7 @@ impl Allowance {
     }
 
     /// Counts a request to read footers of earlier queries.
-    pub(in crate::drive) fn recall(&mut self, footers: usize) -> Result<(), Refusal> {
+    pub(in crate::drive) fn recall(&mut self, footers: usize) -> Result<(), RefusalReason> {
         if footers > MAX_FOOTERS {
             return Err("it asked for too many footers at once");
         }
@@ -137,14 +137,14 @@ impl Allowance {
     }
 
     /// Counts a gang for which room is to be reserved.
-    pub(in crate::drive) fn reserve(&mut self) -> Result<(), Refusal> {
+    pub(in crate::drive) fn reserve(&mut self) -> Result<(), RefusalReason> {
         let left = self.gangs.checked_sub(1);
         self.gangs = left.ok_or("it asked for more gangs than the query has stages")?;
         Ok(())
     }
 
     /// Counts an attempt of a task that is to be started; its plan has arrived.
-    pub(in crate::drive) fn run(&mut self, ask: &TaskAsk) -> Result<(), Refusal> {
+    pub(in crate::drive) fn run(&mut self, ask: &TaskAsk) -> Result<(), RefusalReason> {
         let udfs: BTreeSet<&String> = ask.udfs.iter().collect();
         if udfs.len() < ask.udfs.len() {
             return Err("it asked for several instances of a function for one task");
@@ -182,7 +182,7 @@ impl Allowance {
     }
 
     /// Counts the one instance of a function with which the driver itself may be connected.
-    pub(in crate::drive) fn connect(&mut self, udf: &str) -> Result<(), Refusal> {
+    pub(in crate::drive) fn connect(&mut self, udf: &str) -> Result<(), RefusalReason> {
         match self.functions.get_mut(udf) {
             Some((_, connected @ false)) => {
                 *connected = true;

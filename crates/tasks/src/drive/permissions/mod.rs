@@ -14,4 +14,4 @@ mod scope;
 
 pub(super) use allowance::Allowance;
 pub(super) use locations::Locations;
-pub(super) use scope::{Scope, refused};
+pub(super) use scope::{DriverScope, refused};

@@ -49,31 +49,36 @@ const LONGEST_PREFIX: usize = 2;
 /// with escapes or prefixes, and unterminated ones.
 pub(super) fn tables(sql: &str) -> Option<Vec<String>> {
     let mut tokens = Tokens { rest: sql.chars().peekable(), prefix: false };
-    let mut place = Place::default();
+    let mut place = TokenPosition::default();
     let mut around = Vec::new();
     let mut found = Vec::new();
     while let Some(token) = tokens.next()? {
-        let is_point = matches!(token, Token::Mark('.'));
+        let is_point = matches!(token, StatementToken::Mark('.'));
         let behind_reader = std::mem::take(&mut place.behind_reader);
         match token {
-            Token::Quoted(text) if place.expects => {
+            StatementToken::Quoted(text) if place.expects => {
                 (place.expects, place.behind_reader) = (false, is_reader(&text));
                 found.push(text);
             }
-            Token::Word(word) => place.word(&word),
-            Token::Mark('(') => {
+            StatementToken::Word(word) => place.word(&word),
+            StatementToken::Mark('(') => {
                 let tables = place.tables && place.expects;
                 around.push(place);
                 let expects = tables || behind_reader;
-                place = Place { tables, expects, reads: behind_reader, ..Place::default() };
+                place = TokenPosition {
+                    tables,
+                    expects,
+                    reads: behind_reader,
+                    ..TokenPosition::default()
+                };
             }
-            Token::Mark(')') => {
-                place = Place { expects: false, ..around.pop().unwrap_or_default() }
+            StatementToken::Mark(')') => {
+                place = TokenPosition { expects: false, ..around.pop().unwrap_or_default() }
             }
-            Token::Mark('[') if place.reads && place.expects => place.locations = true,
-            Token::Mark(']') => (place.expects, place.locations) = (false, false),
-            Token::Mark(',' | '.') => place.expects = place.tables || place.locations,
-            Token::Quoted(_) | Token::Mark(_) => place.expects = false,
+            StatementToken::Mark('[') if place.reads && place.expects => place.locations = true,
+            StatementToken::Mark(']') => (place.expects, place.locations) = (false, false),
+            StatementToken::Mark(',' | '.') => place.expects = place.tables || place.locations,
+            StatementToken::Quoted(_) | StatementToken::Mark(_) => place.expects = false,
         }
         place.behind_point = is_point;
     }
@@ -82,7 +87,7 @@ pub(super) fn tables(sql: &str) -> Option<Vec<String>> {
 
 /// The position of a token in a statement, within its parentheses.
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct TokenPosition {
     /// True in a list of tables.
     tables: bool,
     /// True if a table can come next.
@@ -97,7 +102,7 @@ struct Place {
     locations: bool,
 }
 
-impl Place {
+impl TokenPosition {
     fn word(&mut self, word: &str) {
         let is_one_of = |words: &[&str]| words.iter().any(|known| known.eq_ignore_ascii_case(word));
         self.behind_reader = self.expects && is_reader(word);
@@ -114,7 +119,7 @@ fn is_reader(name: &str) -> bool {
     READERS.iter().any(|reader| reader.eq_ignore_ascii_case(name))
 }
 
-enum Token {
+enum StatementToken {
     Word(String),
     Quoted(String),
     Mark(char),
@@ -129,7 +134,7 @@ struct Tokens<'s> {
 impl Tokens<'_> {
     /// Reads the next token, if there is one. The outer `None` means that the token cannot be
     /// decided.
-    fn next(&mut self) -> Option<Option<Token>> {
+    fn next(&mut self) -> Option<Option<StatementToken>> {
         loop {
             let prefixed = std::mem::take(&mut self.prefix);
             let Some(next) = self.rest.next() else { return Some(None) };
@@ -146,15 +151,15 @@ impl Tokens<'_> {
                 }
                 ('\'' | '"' | '`', _) => match prefixed {
                     true => None,
-                    false => self.quoted(next).map(Token::Quoted).map(Some),
+                    false => self.quoted(next).map(StatementToken::Quoted).map(Some),
                 },
                 (space, _) if space.is_whitespace() => continue,
                 (letter, _) if in_words(letter) => {
                     let word = self.word(letter);
                     self.prefix = word.chars().count() <= LONGEST_PREFIX;
-                    Some(Some(Token::Word(word)))
+                    Some(Some(StatementToken::Word(word)))
                 }
-                (mark, _) => Some(Some(Token::Mark(mark))),
+                (mark, _) => Some(Some(StatementToken::Mark(mark))),
             };
         }
     }

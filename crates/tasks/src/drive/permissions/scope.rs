@@ -14,7 +14,7 @@ use crate::host::FooterScope;
 
 /// The requests that one driver may make, and has made.
 #[derive(Debug)]
-pub(in crate::drive) struct Scope {
+pub(in crate::drive) struct DriverScope {
     /// The folder against which relative locations are read.
     pub folder: PathBuf,
     pub locations: Locations,
@@ -30,7 +30,7 @@ pub(in crate::drive) struct Scope {
     pub reading: Mutex<Option<String>>,
 }
 
-impl Scope {
+impl DriverScope {
     pub fn allowance(&self) -> MutexGuard<'_, Allowance> {
         self.allowance.lock().unwrap_or_else(PoisonError::into_inner)
     }

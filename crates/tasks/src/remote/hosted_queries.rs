@@ -30,13 +30,13 @@ use super::streams;
 use super::tasks::Tasks;
 use crate::host::stored_code;
 use crate::peers::messages::{
-    At, GangLinks, GangPart, ImagePart, OpenQuery, PartReserved, QueryOpened, STREAMS,
+    GangLinks, GangPart, ImagePart, OpenQuery, PartReserved, QueryOpened, RelativeHost, STREAMS,
     SessionAnswer, SessionAsk, SessionReply, SessionRequest, StartTask, TaskEnd, TaskPlaced,
     TaskStarted, UdfPart,
 };
 use crate::peers::outputs::KeptOutputs;
 use crate::peers::relay::{relay, wait_for_readers};
-use crate::runner::{QueryRunner, Started};
+use crate::runner::{QueryRunner, StartedTask};
 use crate::{TaskHost, UdfBinding, WorkerLimits};
 
 /// The queries of other hosts' controls that have tasks here. Cheap to clone.
@@ -52,7 +52,7 @@ pub(crate) struct Hosted {
 struct Query {
     runner: QueryRunner,
     outputs: KeptOutputs,
-    tasks: Tasks<Started>,
+    tasks: Tasks<StartedTask>,
     gangs: GangParts,
     control: Option<SocketAddr>,
     ended: CancellationToken,
@@ -282,10 +282,10 @@ impl Query {
     async fn connect(&self, links: &GangLinks, token: &Token) -> SessionAnswer {
         let unknown =
             || ErrorReport::new(Code::SERVER_UNREACHABLE, "the address of control is not known");
-        let dial = |at: At| {
+        let dial = |at: RelativeHost| {
             let address = match at {
-                At::Host { address, .. } => Some(address),
-                At::Here | At::Control => self.control,
+                RelativeHost::Host { address, .. } => Some(address),
+                RelativeHost::Here | RelativeHost::Control => self.control,
             };
             let address = address.ok_or_else(unknown);
             async move { upgrade::connect(address?, token, STREAMS).await }.boxed()
