@@ -25,7 +25,7 @@ pub use files::code::{CODE_KEPT, CodeStore, RemovedFiles};
 pub use files::function_files::{FileStore, Receiving, UNUSED_KEPT};
 pub use files::shared_files::{FILE_BLOCKS, SharedFile, file_tree, is_file_tree};
 pub use images::{
-    BLOCKS as IMAGE_BLOCKS, Found, HeldImage, Origin as ImageOrigin, Settings as ImageSettings,
+    BLOCKS as IMAGE_BLOCKS, HeldImage, ImageOrigin, ImageSettings, ResolvedImage,
     Stores as ImageStores, TreePlace, Upstream, find_image, has_registry, image_daemon_main,
 };
 pub use instances::acquisition::Environment;
@@ -39,7 +39,8 @@ pub use process::limits::{InstanceLimits, MAX_ANSWER};
 pub use process::log::LogText;
 pub use process::secrets::Secrets;
 pub use resources::account::{
-    Account, FIRST_ZYGOTE, MayEnd, OVERCOMMIT, QUERY_PATIENCE, Rooms, ZygoteRoom, capacity, zygote,
+    Account, FIRST_ZYGOTE, InstanceRooms, MayEnd, OVERCOMMIT, QUERY_PATIENCE, ZygoteRoom, capacity,
+    zygote,
 };
 pub use resources::machine::machine_memory;
 pub use resources::pool::RemovalReason;

@@ -16,10 +16,10 @@ pub(crate) const MOST: usize = 16;
 
 /// A place for one pre-created namespace.
 #[derive(Debug, Default)]
-pub(crate) struct Precreated(Mutex<Option<Waiting>>);
+pub(crate) struct Precreated(Mutex<Option<SpareNamespace>>);
 
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct SpareNamespace {
     pub fresh: Fresh,
     pub _counted: OwnedSemaphorePermit,
 }
@@ -41,7 +41,7 @@ impl Precreated {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
-    pub fn put(&self, waiting: Waiting) {
+    pub fn put(&self, waiting: SpareNamespace) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(waiting);
     }
 }

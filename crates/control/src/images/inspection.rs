@@ -9,7 +9,7 @@ use snowmelt_image::block::BlobSummary;
 use snowmelt_image::diff::{EntryChange, Readable, Shares, StoredAmount, diff};
 use snowmelt_image::source::Access;
 use snowmelt_image::verify_image;
-use snowmelt_node::{Found, ImageOrigin};
+use snowmelt_node::{ImageOrigin, ResolvedImage};
 use snowmelt_types::ErrorReport;
 use tokio::sync::mpsc::Receiver;
 
@@ -48,7 +48,7 @@ impl Images {
 ///
 /// # Errors
 /// `SM-1001` to `SM-1004` for a configuration that is refused, damaged or cannot be fetched.
-pub async fn detail(found: &Found, access: &Access) -> Result<ImageDetail, ErrorReport> {
+pub async fn detail(found: &ResolvedImage, access: &Access) -> Result<ImageDetail, ErrorReport> {
     let config = found.config(access).await.map_err(reported)?;
     let part = |index: usize| match index {
         0 => "metadata".to_owned(),
@@ -85,7 +85,7 @@ fn blob(part: String, blob: &BlobSummary) -> ImageBlob {
 ///
 /// # Errors
 /// `SM-1003` and `SM-1004` for blobs that are missing or cannot be fetched.
-pub async fn verify(found: &Found, access: &Access) -> Result<VerifiedImage, ErrorReport> {
+pub async fn verify(found: &ResolvedImage, access: &Access) -> Result<VerifiedImage, ErrorReport> {
     // The manifest and the configuration are compared with their digests while they are read.
     found.config(access).await.map_err(reported)?;
     let source = found.origin.source(access).map_err(reported)?;
@@ -108,11 +108,11 @@ pub async fn verify(found: &Found, access: &Access) -> Result<VerifiedImage, Err
 /// # Errors
 /// `SM-1002` to `SM-1004` for blobs that are damaged, missing or cannot be fetched.
 pub async fn compare(
-    first: &Found,
-    second: &Found,
+    first: &ResolvedImage,
+    second: &ResolvedImage,
     access: &Access,
 ) -> Result<ImageDifference, ErrorReport> {
-    let open = |found: &Found| Readable::new(&found.image, found.origin.source(access)?);
+    let open = |found: &ResolvedImage| Readable::new(&found.image, found.origin.source(access)?);
     let first = open(first).map_err(reported)?;
     let second = open(second).map_err(reported)?;
     let found = diff(&first, &second).await.map_err(reported)?;

@@ -27,7 +27,7 @@ use snowmelt_image::source::{
     Access, Authorities, Credentials, ImageLocation, OciLayout, Reference,
 };
 use snowmelt_image::{Error, Image, exchange};
-use snowmelt_node::{Found, ImageSettings, ImageStores, PackageAt, find_image};
+use snowmelt_node::{ImageSettings, ImageStores, PackageAt, ResolvedImage, find_image};
 use snowmelt_types::{Code, ErrorReport, Report};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -99,7 +99,7 @@ impl Images {
 
     /// Returns whether nothing is left to remove, or cannot be removed.
     fn is_swept(&self) -> bool {
-        let Ok(layout) = OciLayout::open(&Found::local_folder(&self.state_dir)) else {
+        let Ok(layout) = OciLayout::open(&ResolvedImage::local_folder(&self.state_dir)) else {
             return true;
         };
         snowmelt_image::sweep(&layout).unwrap_or_else(|error| {
@@ -174,7 +174,7 @@ impl Images {
     }
 
     /// Finds the image that a request names.
-    pub async fn find(&self, name: &str, access: &Access) -> Result<Found, ErrorReport> {
+    pub async fn find(&self, name: &str, access: &Access) -> Result<ResolvedImage, ErrorReport> {
         if name.parse::<ImageLocation>().map_err(reported)?.is_path() {
             let message = format!("the image `{name}` is a path, which only its user may open");
             let hint = "name an image of the platform or of a registry";
@@ -185,7 +185,7 @@ impl Images {
 
     /// Opens the folder of local images, which is created if it does not exist.
     fn layout(&self) -> Result<OciLayout, ErrorReport> {
-        OciLayout::create(&Found::local_folder(&self.state_dir)).map_err(reported)
+        OciLayout::create(&ResolvedImage::local_folder(&self.state_dir)).map_err(reported)
     }
 }
 

@@ -10,7 +10,7 @@ use snowmelt_image::profile::StartProfile;
 use snowmelt_image::read::{BlobReader, BlockStore, FetchCounts};
 use snowmelt_image::source::Access;
 use snowmelt_image::{Error, Result};
-use snowmelt_node::{Found, ImageOrigin, ImageStores};
+use snowmelt_node::{ImageOrigin, ImageStores, ResolvedImage};
 use snowmelt_types::ErrorReport;
 use tokio::sync::mpsc::Receiver;
 
@@ -50,7 +50,7 @@ impl Images {
 /// Fetches the blocks of the start profile into the cache, or all blocks if there is no profile.
 async fn prefetch(
     all: bool,
-    found: &Found,
+    found: &ResolvedImage,
     access: &Access,
     stores: &ImageStores,
     job: &Job,
@@ -82,7 +82,7 @@ async fn prefetch(
 /// Returns the start profile recorded here, or else a trusted one in the image's registry.
 async fn start_profile(
     stores: &ImageStores,
-    found: &Found,
+    found: &ResolvedImage,
     access: &Access,
 ) -> Result<Option<StartProfile>> {
     match (stores.start(&found.manifest)?, &found.origin) {

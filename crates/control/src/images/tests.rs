@@ -76,7 +76,7 @@ async fn what_a_killed_server_left_is_removed_when_its_lock_is_free() {
     let state = tempfile::tempdir().unwrap();
     let over = CancellationToken::new();
     let images = Images::new(state.path(), ImageSettings::default(), over);
-    let layout = OciLayout::create(&Found::local_folder(state.path())).unwrap();
+    let layout = OciLayout::create(&ResolvedImage::local_folder(state.path())).unwrap();
     let killed = layout.keep_collectors_away().unwrap();
     std::fs::write(state.path().join("images/.snowmelt/tmp/left"), "half").unwrap();
     images.sweep();

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::{Check, Status};
+use super::{Check, CheckStatus};
 use crate::times::CLOCK_SAMPLE;
 
 /// The seconds since 1970 from 2025-01-01 to 2100-01-01: outside of this range the wall clock is
@@ -24,16 +24,16 @@ pub(super) fn check() -> Check {
     let seconds = wall.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     if !SANE.contains(&seconds) {
         return row(
-            Status::Fail,
+            CheckStatus::Fail,
             format!("{seconds} s since 1970, about the year {}", year(seconds)),
         );
     }
     std::thread::sleep(CLOCK_SAMPLE);
     let passed = (monotonic.elapsed(), wall.elapsed().unwrap_or_default());
     if passed.0.abs_diff(passed.1) > MAX_APART {
-        return row(Status::Warn, "wall time jumped while it was looked at".to_owned());
+        return row(CheckStatus::Warn, "wall time jumped while it was looked at".to_owned());
     }
-    row(Status::Ok, format!("the year {}, steady", year(seconds)))
+    row(CheckStatus::Ok, format!("the year {}, steady", year(seconds)))
 }
 
 /// Returns the Gregorian year of a time in seconds since 1970, exact enough for the years in which

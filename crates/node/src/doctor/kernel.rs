@@ -6,33 +6,33 @@ use std::fs;
 use snowmelt_image::mount::{Chosen, Form, MountChoice};
 use snowmelt_sandbox::{Probe, probe};
 
-use super::{Check, Status};
+use super::{Check, CheckStatus};
 
 /// The probes of the kernel: the name of the probe, how bad its failure is, what is needed, how to
 /// get it.
-const NEEDS: [(&str, Status, &str, &str); 10] = [
-    ("kernel", Status::Fail, "5.10 or newer", "boot a newer kernel"),
-    ("root", Status::Fail, "user id 0; without root comes later", "sudo snowmelt doctor"),
+const NEEDS: [(&str, CheckStatus, &str, &str); 10] = [
+    ("kernel", CheckStatus::Fail, "5.10 or newer", "boot a newer kernel"),
+    ("root", CheckStatus::Fail, "user id 0; without root comes later", "sudo snowmelt doctor"),
     (
         "control groups",
-        Status::Fail,
+        CheckStatus::Fail,
         "memory, cpu and pids (v1 or v2), writable",
         "echo '+memory +cpu +pids' > /sys/fs/cgroup/cgroup.subtree_control",
     ),
     (
         "namespaces",
-        Status::Fail,
+        CheckStatus::Fail,
         "user, pid, ipc, uts and mount",
         "sysctl -w user.max_user_namespaces=15000",
     ),
-    ("mount API", Status::Fail, "fsopen and open_tree", "boot a newer kernel"),
-    ("seccomp", Status::Fail, "filters", "boot a kernel with CONFIG_SECCOMP_FILTER=y"),
-    ("overlayfs", Status::Warn, "for block images", "modprobe overlay"),
-    ("EROFS", Status::Warn, "for block images", "modprobe erofs"),
-    ("FUSE", Status::Warn, "for block images", "modprobe fuse"),
+    ("mount API", CheckStatus::Fail, "fsopen and open_tree", "boot a newer kernel"),
+    ("seccomp", CheckStatus::Fail, "filters", "boot a kernel with CONFIG_SECCOMP_FILTER=y"),
+    ("overlayfs", CheckStatus::Warn, "for block images", "modprobe overlay"),
+    ("EROFS", CheckStatus::Warn, "for block images", "modprobe erofs"),
+    ("FUSE", CheckStatus::Warn, "for block images", "modprobe fuse"),
     (
         "Landlock",
-        Status::Warn,
+        CheckStatus::Warn,
         "a further wall, where it is there",
         "boot with landlock in the kernel's lsm= list",
     ),
@@ -49,18 +49,20 @@ pub(super) fn checks(mount: MountChoice) -> Vec<Check> {
 fn images(mount: MountChoice) -> Check {
     let (status, found) = match mount.choose() {
         Ok(chosen) => described(mount, &chosen),
-        Err(error) => (Status::Warn, error.to_string()),
+        Err(error) => (CheckStatus::Warn, error.to_string()),
     };
     let mend = "modprobe -a fuse erofs; a kernel before 6.12 mounts no EROFS on files";
     Check::new("lazy images", status, found, "EROFS on files over FUSE, for --image", mend)
 }
 
-fn described(mount: MountChoice, chosen: &Chosen) -> (Status, String) {
+fn described(mount: MountChoice, chosen: &Chosen) -> (CheckStatus, String) {
     match (chosen.form, &chosen.erofs_error) {
-        (Form::Erofs, _) => (Status::Ok, "EROFS over FUSE".to_owned()),
-        (Form::Fuse, None) => (Status::Ok, format!("FUSE alone, as images.mount = {mount} says")),
+        (Form::Erofs, _) => (CheckStatus::Ok, "EROFS over FUSE".to_owned()),
+        (Form::Fuse, None) => {
+            (CheckStatus::Ok, format!("FUSE alone, as images.mount = {mount} says"))
+        }
         // Functions run, with a question to the daemon for each name that is new to the kernel.
-        (Form::Fuse, Some(error)) => (Status::Warn, format!("FUSE alone: {error}")),
+        (Form::Fuse, Some(error)) => (CheckStatus::Warn, format!("FUSE alone: {error}")),
     }
 }
 
@@ -68,9 +70,9 @@ fn check(probe: Probe) -> Check {
     let known = NEEDS.iter().find(|(name, ..)| *name == probe.name);
     let (bad, needed, mend) = match known {
         Some((_, bad, needed, mend)) => (*bad, *needed, *mend),
-        None => (Status::Warn, "there", "boot a newer kernel"),
+        None => (CheckStatus::Warn, "there", "boot a newer kernel"),
     };
-    let status = if probe.ok { Status::Ok } else { bad };
+    let status = if probe.ok { CheckStatus::Ok } else { bad };
     Check::new(probe.name, status, probe.found, needed, mend)
 }
 
@@ -79,7 +81,7 @@ fn check(probe: Probe) -> Check {
 fn freezer() -> Check {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let found = freezer_in(&mounts);
-    let status = if found.is_some() { Status::Ok } else { Status::Warn };
+    let status = if found.is_some() { CheckStatus::Ok } else { CheckStatus::Warn };
     Check::new(
         "freezer",
         status,
@@ -123,14 +125,14 @@ mod tests {
         };
         let fuse = |lacking| Chosen { form: Form::Fuse, erofs_error: lacking };
         let (status, found) = described(MountChoice::Auto, &fuse(Some(lacking)));
-        assert_eq!(status, Status::Warn);
+        assert_eq!(status, CheckStatus::Warn);
         assert!(found.starts_with("FUSE alone: ") && found.contains("no block device"), "{found}");
         let (status, found) = described(MountChoice::Fuse, &fuse(None));
-        assert!(status == Status::Ok && found.contains("images.mount = fuse"), "{found}");
+        assert!(status == CheckStatus::Ok && found.contains("images.mount = fuse"), "{found}");
         let erofs = Chosen { form: Form::Erofs, erofs_error: None };
         assert_eq!(
             described(MountChoice::Auto, &erofs),
-            (Status::Ok, "EROFS over FUSE".to_owned())
+            (CheckStatus::Ok, "EROFS over FUSE".to_owned())
         );
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{Check, Status};
+use super::{Check, CheckStatus};
 
 /// The folders in which control groups of the platform may be: each v1 controller's hierarchy, and
 /// v2.
@@ -35,7 +35,8 @@ pub(super) fn check(state_dir: &Path, run_dir: &Path) -> Check {
 }
 
 fn row(own: usize, others: &[String], packages: usize) -> Check {
-    let status = if own + others.len() + packages == 0 { Status::Ok } else { Status::Warn };
+    let status =
+        if own + others.len() + packages == 0 { CheckStatus::Ok } else { CheckStatus::Warn };
     let found = match (own, others.len(), packages) {
         (0, 0, 0) => "nothing".to_owned(),
         (_, 0, _) => format!("control groups of {own} processes, {packages} half-made packages"),
@@ -116,10 +117,10 @@ mod tests {
         fs::write(folder.path().join("server/cgroup"), "snowmelt/7-1\n").unwrap();
         assert_eq!(named_in(folder.path()).into_iter().collect::<Vec<_>>(), ["7-1"]);
         let own = row(1, &[], 0);
-        assert!(own.mend.unwrap().contains("select 1") && own.status == Status::Warn);
+        assert!(own.mend.unwrap().contains("select 1") && own.status == CheckStatus::Warn);
         let other = row(0, &["7-1".to_owned(), "8-1".to_owned()], 0);
         assert!(other.found.contains("2 processes of other platforms"), "{other:?}");
         assert!(other.mend.unwrap().starts_with("for g in 7-1 8-1; do find /sys/fs/cgroup -depth"));
-        assert_eq!(row(0, &[], 0).status, Status::Ok);
+        assert_eq!(row(0, &[], 0).status, CheckStatus::Ok);
     }
 }

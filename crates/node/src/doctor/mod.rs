@@ -18,7 +18,7 @@ use snowmelt_image::mount::MountChoice;
 /// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Status {
+pub enum CheckStatus {
     /// The machine has what is needed.
     Ok,
     /// The platform works, but something is missing, slow or soon used up.
@@ -33,7 +33,7 @@ pub struct Check {
     /// The name of the thing that was checked.
     pub name: String,
     /// The result of the check.
-    pub status: Status,
+    pub status: CheckStatus,
     /// The state that the check found, for people to read.
     pub found: String,
     /// The state that the platform needs.
@@ -47,25 +47,25 @@ impl Check {
     /// Makes a row; `mend` is dropped if there is nothing to mend.
     fn new(
         name: &str,
-        status: Status,
+        status: CheckStatus,
         found: impl Into<String>,
         needed: impl Into<String>,
         mend: impl Into<String>,
     ) -> Self {
-        let mend = (status != Status::Ok).then(|| mend.into());
+        let mend = (status != CheckStatus::Ok).then(|| mend.into());
         Self { name: name.to_owned(), status, found: found.into(), needed: needed.into(), mend }
     }
 
     /// Returns the row as far as the user can judge it: without root, a failure of a check that
     /// needs root is a warning.
     fn seen(self, is_root: bool) -> Self {
-        let is_true = is_root || self.status == Status::Ok;
+        let is_true = is_root || self.status == CheckStatus::Ok;
         if is_true || !SEEN_BY_ROOT.contains(&self.name.as_str()) {
             return self;
         }
         let found = "cannot see without root";
         let mend = "sudo snowmelt doctor";
-        Self { status: Status::Warn, found: found.into(), mend: Some(mend.into()), ..self }
+        Self { status: CheckStatus::Warn, found: found.into(), mend: Some(mend.into()), ..self }
     }
 }
 
@@ -125,7 +125,7 @@ mod tests {
         }
         for check in &checks {
             assert!(!check.found.is_empty() && !check.needed.is_empty(), "{check:?}");
-            assert_eq!(check.mend.is_some(), check.status != Status::Ok, "{check:?}");
+            assert_eq!(check.mend.is_some(), check.status != CheckStatus::Ok, "{check:?}");
         }
         assert!(!state.exists(), "looking must not make anything");
     }
@@ -135,16 +135,17 @@ mod tests {
         let denied = || {
             let mend = "sysctl -w user.max_user_namespaces=15000";
             let found = "Operation not permitted (os error 1)";
-            Check::new("namespaces", Status::Fail, found, "user and pid", mend)
+            Check::new("namespaces", CheckStatus::Fail, found, "user and pid", mend)
         };
         assert_eq!(denied().seen(true), denied());
         let row = denied().seen(false);
-        assert_eq!((row.status, &*row.found), (Status::Warn, "cannot see without root"));
+        assert_eq!((row.status, &*row.found), (CheckStatus::Warn, "cannot see without root"));
         assert_eq!(row.mend.as_deref(), Some("sudo snowmelt doctor"));
         // What is seen, and what needs no rights to be seen, stays.
-        let there = || Check::new("namespaces", Status::Ok, "user and pid", "user and pid", "");
+        let there =
+            || Check::new("namespaces", CheckStatus::Ok, "user and pid", "user and pid", "");
         let python =
-            || Check::new("Python", Status::Fail, "none", "3.10", "apt-get install python3");
+            || Check::new("Python", CheckStatus::Fail, "none", "3.10", "apt-get install python3");
         assert_eq!((there().seen(false), python().seen(false)), (there(), python()));
     }
 }

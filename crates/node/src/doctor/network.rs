@@ -3,7 +3,7 @@
 
 use snowmelt_network::{Probe, probe};
 
-use super::{Check, Status};
+use super::{Check, CheckStatus};
 
 /// The probes of the network: the name of the probe, what is needed, how to get it.
 const NEEDS: [(&str, &str, &str); 6] = [
@@ -30,7 +30,7 @@ pub(super) fn checks() -> Vec<Check> {
 fn check(probe: Probe) -> Check {
     let known = NEEDS.iter().find(|(name, ..)| *name == probe.name);
     let (needed, mend) = known.map_or(("there", "boot a newer kernel"), |known| (known.1, known.2));
-    let status = if probe.ok { Status::Ok } else { Status::Warn };
+    let status = if probe.ok { CheckStatus::Ok } else { CheckStatus::Warn };
     Check::new(probe.name, status, probe.found, needed, mend)
 }
 
@@ -49,6 +49,6 @@ mod tests {
     fn a_missing_tool_is_a_warning_with_its_command() {
         let probe = Probe { name: "VXLAN", found: "Operation not supported".into(), ok: false };
         let row = check(probe);
-        assert_eq!((row.status, row.mend.as_deref()), (Status::Warn, Some("modprobe vxlan")));
+        assert_eq!((row.status, row.mend.as_deref()), (CheckStatus::Warn, Some("modprobe vxlan")));
     }
 }

@@ -7,7 +7,7 @@ use rustix::fs::statvfs;
 use rustix::process::{Resource, getrlimit};
 use snowmelt_types::ByteSize;
 
-use super::{Check, Status};
+use super::{Check, CheckStatus};
 
 pub(super) fn checks(state_dir: &Path) -> Vec<Check> {
     let mut checks = disk(state_dir);
@@ -21,11 +21,11 @@ pub(super) fn nearest(path: &Path) -> &Path {
 }
 
 /// Grades a figure: below `least` the check fails, below `enough` it warns.
-fn grade(found: u64, least: u64, enough: u64) -> Status {
+fn grade(found: u64, least: u64, enough: u64) -> CheckStatus {
     match found {
-        few if few < least => Status::Fail,
-        some if some < enough => Status::Warn,
-        _ => Status::Ok,
+        few if few < least => CheckStatus::Fail,
+        some if some < enough => CheckStatus::Warn,
+        _ => CheckStatus::Ok,
     }
 }
 
@@ -36,7 +36,7 @@ fn disk(state_dir: &Path) -> Vec<Check> {
         Ok(found) => found,
         Err(error) => {
             let found = format!("{}: {error}", folder.display());
-            return vec![Check::new("disk", Status::Fail, found, "at least 5 GiB free", mend)];
+            return vec![Check::new("disk", CheckStatus::Fail, found, "at least 5 GiB free", mend)];
         }
     };
     let free = ByteSize(found.f_bavail.saturating_mul(found.f_frsize));
@@ -59,10 +59,12 @@ fn shared_memory() -> Check {
     match statvfs(FOLDER) {
         Ok(found) => {
             let free = ByteSize(found.f_bavail.saturating_mul(found.f_frsize));
-            let status = if free < ByteSize::mib(64) { Status::Warn } else { Status::Ok };
+            let status = if free < ByteSize::mib(64) { CheckStatus::Warn } else { CheckStatus::Ok };
             Check::new("shared memory", status, format!("{free} free"), needed, mend)
         }
-        Err(error) => Check::new("shared memory", Status::Warn, error.to_string(), needed, mend),
+        Err(error) => {
+            Check::new("shared memory", CheckStatus::Warn, error.to_string(), needed, mend)
+        }
     }
 }
 
@@ -70,7 +72,7 @@ fn memory() -> Check {
     let available = fs::read_to_string("/proc/meminfo").ok().and_then(|text| available(&text));
     let (status, found) = match available {
         Some(bytes) => (grade(bytes.bytes(), 512 << 20, 2 << 30), format!("{bytes} available")),
-        None => (Status::Warn, "/proc/meminfo does not say".to_owned()),
+        None => (CheckStatus::Warn, "/proc/meminfo does not say".to_owned()),
     };
     let mend = "end what uses much memory, or lower --memory and --workers";
     Check::new("memory", status, found, "at least 2 GiB available", mend)
@@ -86,7 +88,7 @@ fn open_files() -> Check {
     // A server raises its soft limit to this one.
     let limit = getrlimit(Resource::Nofile).maximum;
     // `None` means unlimited.
-    let status = limit.map_or(Status::Ok, |limit| grade(limit, 256, 1024));
+    let status = limit.map_or(CheckStatus::Ok, |limit| grade(limit, 256, 1024));
     let found = limit.map_or_else(|| "no limit".to_owned(), |limit| limit.to_string());
     Check::new("open files", status, found, "at least 1024", "ulimit -n 65536")
 }
@@ -99,7 +101,7 @@ mod tests {
     fn amounts_are_graded_by_two_limits() {
         assert_eq!(
             [9, 10, 99, 100].map(|found| grade(found, 10, 100)),
-            [Status::Fail, Status::Warn, Status::Warn, Status::Ok]
+            [CheckStatus::Fail, CheckStatus::Warn, CheckStatus::Warn, CheckStatus::Ok]
         );
     }
 

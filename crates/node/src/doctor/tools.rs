@@ -9,14 +9,14 @@ use snowmelt_package::{OLDEST_PYTHON, Python, Uv};
 use snowmelt_types::Report;
 
 use super::resources::nearest;
-use super::{Check, Status};
+use super::{Check, CheckStatus};
 
 pub(super) fn checks(state_dir: &Path, python: Option<&Path>) -> Vec<Check> {
     let python = found_python(python);
     let uv = match &python {
         Ok(python) => uv(python),
         Err(_) => {
-            Check::new("uv", Status::Warn, "not looked for", "any version", "get Python first")
+            Check::new("uv", CheckStatus::Warn, "not looked for", "any version", "get Python first")
         }
     };
     vec![python_row(python), uv, state(state_dir)]
@@ -40,24 +40,28 @@ fn python_row(python: snowmelt_package::Result<Python>) -> Check {
         Ok(python) => python,
         Err(error) => {
             let mend = "apt-get install python3, or set `server.python`";
-            return row(Status::Fail, error.to_string(), mend);
+            return row(CheckStatus::Fail, error.to_string(), mend);
         }
     };
     let path = python.executable.display();
     let found = format!("{} at {path}", python.minor_version());
     if !runs(Command::new(&python.executable).args(["-I", "-S", "-c", "pass"])) {
-        return row(Status::Fail, format!("{found}, which does not run"), "set `server.python`");
+        return row(
+            CheckStatus::Fail,
+            format!("{found}, which does not run"),
+            "set `server.python`",
+        );
     }
     // Functions run as another user.
     let mode = python.executable.metadata().map_or(0, |found| found.permissions().mode());
     if mode & 0o005 != 0o005 {
         return row(
-            Status::Fail,
+            CheckStatus::Fail,
             format!("{found}, mode {:o}", mode & 0o777),
             &format!("chmod 755 {path}"),
         );
     }
-    row(Status::Ok, found, "")
+    row(CheckStatus::Ok, found, "")
 }
 
 fn uv(python: &Python) -> Check {
@@ -67,7 +71,7 @@ fn uv(python: &Python) -> Check {
         Ok(uv) => uv,
         Err(error) => {
             let mend = error.report().hint.unwrap_or_default();
-            return Check::new("uv", Status::Fail, error.to_string(), needed, mend);
+            return Check::new("uv", CheckStatus::Fail, error.to_string(), needed, mend);
         }
     };
     let answer = uv.version_command().stdin(Stdio::null()).output();
@@ -76,11 +80,11 @@ fn uv(python: &Python) -> Check {
     match said {
         Some(answer) => {
             let version = version(&String::from_utf8_lossy(&answer.stdout));
-            Check::new("uv", Status::Ok, format!("{version} at {path}"), needed, "")
+            Check::new("uv", CheckStatus::Ok, format!("{version} at {path}"), needed, "")
         }
         None => {
             let mend = format!("replace {path} (https://docs.astral.sh/uv)");
-            Check::new("uv", Status::Fail, format!("{path}, which does not run"), needed, mend)
+            Check::new("uv", CheckStatus::Fail, format!("{path}, which does not run"), needed, mend)
         }
     }
 }
@@ -106,19 +110,23 @@ fn state(state_dir: &Path) -> Check {
     let shown = folder.display();
     if access(folder, Access::WRITE_OK | Access::EXEC_OK).is_err() {
         let mend = format!("set SNOWMELT_STATE to a folder of yours, or chown $USER {shown}");
-        return row(Status::Fail, format!("{shown} cannot be written"), mend);
+        return row(CheckStatus::Fail, format!("{shown} cannot be written"), mend);
     }
     if folder != state_dir {
-        return row(Status::Ok, format!("{} will be made", state_dir.display()), String::new());
+        return row(
+            CheckStatus::Ok,
+            format!("{} will be made", state_dir.display()),
+            String::new(),
+        );
     }
     let packages = state_dir.join("packages");
     for folder in [state_dir, &packages] {
         if let Some(reason) = open_to_others(folder) {
             let mend = format!("chown -R $USER {0} && chmod go-w {0}", folder.display());
-            return row(Status::Fail, format!("{} {reason}", folder.display()), mend);
+            return row(CheckStatus::Fail, format!("{} {reason}", folder.display()), mend);
         }
     }
-    row(Status::Ok, format!("{shown}, writable"), String::new())
+    row(CheckStatus::Ok, format!("{shown}, writable"), String::new())
 }
 
 fn open_to_others(folder: &Path) -> Option<String> {
@@ -148,20 +156,20 @@ mod tests {
         let named = Path::new("/nowhere/python3");
         let rows = checks(&std::env::temp_dir(), Some(named));
         let python = rows.iter().find(|row| row.name == "Python").unwrap();
-        assert_eq!(python.status, Status::Fail);
+        assert_eq!(python.status, CheckStatus::Fail);
         assert!(python.found.contains("/nowhere/python3"), "{python:?}");
     }
 
     #[test]
     fn a_state_folder_that_others_can_write_fails() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(state(folder.path()).status, Status::Ok);
-        assert_eq!(state(&folder.path().join("new")).status, Status::Ok);
+        assert_eq!(state(folder.path()).status, CheckStatus::Ok);
+        assert_eq!(state(&folder.path().join("new")).status, CheckStatus::Ok);
         let packages = folder.path().join("packages");
         create_dir(&packages).unwrap();
         set_permissions(&packages, Permissions::from_mode(0o777)).unwrap();
         let loose = state(folder.path());
-        assert_eq!(loose.status, Status::Fail);
+        assert_eq!(loose.status, CheckStatus::Fail);
         assert!(loose.mend.unwrap().contains("chmod go-w"));
     }
 }

@@ -7,14 +7,14 @@ use snowmelt_image::peer::PeerHost;
 use snowmelt_image::read::BlockCache;
 use snowmelt_types::ByteSize;
 
-use super::keeper::Images;
+use super::keeper::ImageKeeper;
 use super::message::Notice;
-use super::place::Cluster;
+use super::place::OwnCluster;
 use super::stores::Stores;
 
-impl Images {
+impl ImageKeeper {
     /// Returns the cluster that this host is in, if it is in one.
-    pub fn cluster(&self) -> Option<&Cluster> {
+    pub fn cluster(&self) -> Option<&OwnCluster> {
         self.cluster.get()
     }
 

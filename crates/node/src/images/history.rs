@@ -15,7 +15,7 @@ use snowmelt_image::source::Access;
 use tokio::time::timeout;
 
 use super::locked;
-use super::resolution::{Found, Origin, find_image, find_pinned};
+use super::resolution::{ImageOrigin, ResolvedImage, find_image, find_pinned};
 
 /// How long a registry may take to answer for an image that was found before.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -26,39 +26,39 @@ const MOST: usize = 1000;
 
 /// Images that were found in registries, with their configurations.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub(crate) struct ImageHistory {
     answers_within: Duration,
-    kept: Mutex<Kept>,
+    kept: Mutex<HistoryState>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
-    names: HashMap<String, Name>,
-    pinned: HashMap<(String, OciDigest), Found>,
+struct HistoryState {
+    names: HashMap<String, NameRecord>,
+    pinned: HashMap<(String, OciDigest), ResolvedImage>,
     /// The configurations of images, by the digests of their manifests.
     configs: HashMap<OciDigest, Vec<u8>>,
 }
 
 #[derive(Clone, Debug)]
-struct Name {
-    found: Found,
+struct NameRecord {
+    found: ResolvedImage,
     silent_until: Option<Instant>,
 }
 
-impl Default for Known {
+impl Default for ImageHistory {
     fn default() -> Self {
         Self { answers_within: ANSWER_TIMEOUT, kept: Mutex::default() }
     }
 }
 
-impl Known {
+impl ImageHistory {
     /// Finds an image as [`find_image`] does, or returns the image that the name led to last if its
     /// registry does not answer.
-    pub async fn find(&self, state: &Path, name: &str) -> Result<Found> {
+    pub async fn find(&self, state: &Path, name: &str) -> Result<ResolvedImage> {
         let access = Access::own();
         let asked = find_image(state, name, &access);
         let known = self.kept().names.get(name).cloned();
-        let Some(Name { found: known, silent_until }) = known else {
+        let Some(NameRecord { found: known, silent_until }) = known else {
             return asked.await.inspect(|found| self.keep(name, found));
         };
         if silent_until.is_some_and(|until| until > Instant::now()) {
@@ -88,7 +88,7 @@ impl Known {
         state: &Path,
         name: &str,
         manifest: &OciDigest,
-    ) -> Result<Found> {
+    ) -> Result<ResolvedImage> {
         let key = (name.to_owned(), manifest.clone());
         if let Some(found) = self.kept().pinned.get(&key) {
             return Ok(found.clone());
@@ -101,7 +101,7 @@ impl Known {
     }
 
     /// Returns the configuration of an image, as the original image had it.
-    pub async fn config(&self, found: &Found) -> Result<Vec<u8>> {
+    pub async fn config(&self, found: &ResolvedImage) -> Result<Vec<u8>> {
         if let Some(config) = self.kept().configs.get(&found.manifest) {
             return Ok(config.clone());
         }
@@ -112,25 +112,25 @@ impl Known {
         Ok(config)
     }
 
-    fn keep(&self, name: &str, found: &Found) {
+    fn keep(&self, name: &str, found: &ResolvedImage) {
         let mut kept = self.kept();
         // An image of this machine is found without this map.
         match is_elsewhere(found) {
             true => {
-                let known = Name { found: found.clone(), silent_until: None };
+                let known = NameRecord { found: found.clone(), silent_until: None };
                 room_in(&mut kept.names).insert(name.to_owned(), known);
             }
             false => drop(kept.names.remove(name)),
         }
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, HistoryState> {
         locked(&self.kept)
     }
 }
 
-fn is_elsewhere(found: &Found) -> bool {
-    matches!(found.origin, Origin::Registry(_))
+fn is_elsewhere(found: &ResolvedImage) -> bool {
+    matches!(found.origin, ImageOrigin::Registry(_))
 }
 
 fn room_in<K, V>(map: &mut HashMap<K, V>) -> &mut HashMap<K, V> {
@@ -145,10 +145,10 @@ mod tests {
     use super::*;
 
     /// Makes an image that is said to be at a port where nobody listens.
-    fn elsewhere(state: &Path) -> (String, Found) {
+    fn elsewhere(state: &Path) -> (String, ResolvedImage) {
         let name = "127.0.0.1:1/app:v1".to_owned();
         let layout =
-            snowmelt_image::source::OciLayout::create(&Found::local_folder(state)).unwrap();
+            snowmelt_image::source::OciLayout::create(&ResolvedImage::local_folder(state)).unwrap();
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("file"), "text").unwrap();
         let origin = snowmelt_image::source::FolderOrigin::open(folder.path()).unwrap();
@@ -156,14 +156,14 @@ mod tests {
         let converted = snowmelt_image::convert(&origin, &layout, options).unwrap();
         let image = snowmelt_image::exchange::read(&layout, &converted.manifest).unwrap();
         let manifest = converted.manifest.digest;
-        let origin = Origin::Registry(name.clone());
-        (name.clone(), Found { name, manifest, image, origin })
+        let origin = ImageOrigin::Registry(name.clone());
+        (name.clone(), ResolvedImage { name, manifest, image, origin })
     }
 
     #[tokio::test]
     async fn a_name_leads_to_the_last_image_while_its_registry_is_silent() {
         let state = tempfile::tempdir().unwrap();
-        let known = Known { answers_within: Duration::ZERO, kept: Mutex::default() };
+        let known = ImageHistory { answers_within: Duration::ZERO, kept: Mutex::default() };
         let (name, found) = elsewhere(state.path());
         known.keep(&name, &found);
         assert_eq!(known.find(state.path(), &name).await.unwrap(), found);
@@ -175,7 +175,7 @@ mod tests {
     #[tokio::test]
     async fn what_a_digest_names_is_asked_for_once() {
         let state = tempfile::tempdir().unwrap();
-        let known = Known::default();
+        let known = ImageHistory::default();
         let (name, found) = elsewhere(state.path());
         let manifest = found.manifest.clone();
         known.kept().pinned.insert((name.clone(), manifest.clone()), found.clone());

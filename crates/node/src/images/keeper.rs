@@ -22,13 +22,15 @@ use snowmelt_kernel::packet;
 use snowmelt_sandbox::{Base, MountedImage, Root};
 use snowmelt_types::ErrorReport;
 
-use super::history::Known;
-use super::message::{Ask, Control, Here, ImageSpec, ON_RAW_FILES, Place, READY};
+use super::history::ImageHistory;
+use super::message::{
+    DaemonControl, DaemonPlace, DaemonRequest, Here, ImageSpec, ON_RAW_FILES, READY,
+};
 use super::notices::Noticed;
 use super::packets::{failed, is_end, notices, say, say_to};
-use super::place::{Cluster, TreePlace};
-use super::resolution::Found;
-use super::stores::Settings;
+use super::place::{OwnCluster, TreePlace};
+use super::resolution::ResolvedImage;
+use super::stores::ImageSettings;
 use super::{Mounted, locked, shown_in};
 use crate::{Error, Result};
 
@@ -48,18 +50,18 @@ const ATTEMPTS: usize = 3;
 
 /// The images of a node, and the daemon that mounts them.
 #[derive(Debug)]
-pub(crate) struct Images {
+pub(crate) struct ImageKeeper {
     binary: PathBuf,
     pub(super) state: PathBuf,
     folder: PathBuf,
-    pub(super) settings: Settings,
+    pub(super) settings: ImageSettings,
     pub(super) noticed: Arc<Noticed>,
     keeper: Mutex<Option<Arc<Keeper>>>,
     served_at: ServedAt,
     /// The number of keepers that were started so far.
     begun: AtomicU64,
-    pub(super) cluster: OnceLock<Cluster>,
-    pub known: Known,
+    pub(super) cluster: OnceLock<OwnCluster>,
+    pub known: ImageHistory,
 }
 
 /// The path of the socket at which images are served now; `None` without a daemon. Each keeper has
@@ -71,16 +73,16 @@ type ServedAt = Arc<Mutex<Option<PathBuf>>>;
 #[derive(Debug)]
 pub(super) struct Keeper {
     command: PathBuf,
-    begin: (PathBuf, PathBuf, Settings),
+    begin: (PathBuf, PathBuf, ImageSettings),
     authorization: Option<String>,
     socket: PathBuf,
-    kept: Mutex<Kept>,
+    kept: Mutex<KeeperState>,
     noticed: Arc<Noticed>,
     served_at: ServedAt,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct KeeperState {
     /// The control connection to the running daemon.
     control: Option<OwnedFd>,
     listener: Option<OwnedFd>,
@@ -89,10 +91,10 @@ struct Kept {
     is_ended: bool,
 }
 
-impl Images {
+impl ImageKeeper {
     /// Makes the images of a node; starts nothing. `folder` is for this node alone and goes with
     /// its run directory.
-    pub fn new(binary: PathBuf, state: PathBuf, folder: PathBuf, settings: Settings) -> Self {
+    pub fn new(binary: PathBuf, state: PathBuf, folder: PathBuf, settings: ImageSettings) -> Self {
         Self {
             binary,
             state,
@@ -103,7 +105,7 @@ impl Images {
             served_at: ServedAt::default(),
             begun: AtomicU64::new(0),
             cluster: OnceLock::new(),
-            known: Known::default(),
+            known: ImageHistory::default(),
         }
     }
 
@@ -133,7 +135,7 @@ impl Images {
     /// its trees counts from now on.
     pub async fn mount_found(
         self: &Arc<Self>,
-        found: &Found,
+        found: &ResolvedImage,
         place: Option<&TreePlace>,
     ) -> Result<Mounted> {
         let place = self.cluster.get().zip(place).map(|(cluster, place)| cluster.place(place));
@@ -167,7 +169,7 @@ impl Images {
         let digest = image.digest.parse().ok()?;
         let ms =
             u64::try_from((since.elapsed() + QUESTION_TIMEOUT).as_millis()).unwrap_or(u64::MAX);
-        let ask = move || say_to(&socket, (&Ask::Why(digest, ms), &[]), ANSWER_TIMEOUT);
+        let ask = move || say_to(&socket, (&DaemonRequest::Why(digest, ms), &[]), ANSWER_TIMEOUT);
         // The daemon alone knows.
         let (said, _) = tokio::task::spawn_blocking(ask).await.ok()?.ok()?;
         serde_json::from_slice(&said).ok()?
@@ -180,7 +182,7 @@ impl Images {
         if let (Some(keeper), Ok(digest)) = (keeper, digest.parse()) {
             let kept = keeper.kept();
             // A daemon that has just died has no start to report.
-            let _ = kept.control.as_ref().map(|control| say(control, &Control::Ready(digest), &[]));
+            let _ = kept.control.as_ref().map(|control| say(control, &DaemonControl::Ready(digest), &[]));
         }
     }
 
@@ -232,22 +234,22 @@ impl Images {
     }
 }
 
-impl Drop for Images {
+impl Drop for ImageKeeper {
     fn drop(&mut self) {
         self.end();
     }
 }
 
 impl Keeper {
-    fn start(images: &Images) -> io::Result<Arc<Self>> {
-        let Images { binary, state, folder, settings, noticed, served_at, .. } = images;
+    fn start(images: &ImageKeeper) -> io::Result<Arc<Self>> {
+        let ImageKeeper { binary, state, folder, settings, noticed, served_at, .. } = images;
         let authorization = images.cluster.get().map(|cluster| cluster.token.header());
         let points = folder.join("mounts");
         std::fs::create_dir_all(&points)?;
         let socket =
             folder.join(format!("socket-{}", images.begun.fetch_add(1, Ordering::Relaxed)));
         let listener = Some(packet::listen(&socket)?);
-        let kept = Mutex::new(Kept { listener, ..Kept::default() });
+        let kept = Mutex::new(KeeperState { listener, ..KeeperState::default() });
         let keeper = Arc::new(Self {
             command: binary.clone(),
             begin: (state.clone(), points, settings.clone()),
@@ -271,7 +273,7 @@ impl Keeper {
     }
 
     /// Notes a new place of this host, so that a successor of the daemon knows it.
-    pub fn keep_place(&self, place: &Place) {
+    pub fn keep_place(&self, place: &DaemonPlace) {
         let mut kept = self.kept();
         let places = kept.mounts.values_mut().filter_map(|(spec, ..)| spec.place.as_mut());
         for known in places.filter(|known| known.tree == place.tree) {
@@ -305,7 +307,11 @@ impl Keeper {
             std::iter::once(listener).chain(&kept.namespace).map(AsFd::as_fd).collect();
         let mounts = kept.mounts.len();
         let authorization = self.authorization.clone();
-        say(control, &Control::Begin { state, folder, settings, mounts, authorization }, &fds)?;
+        say(
+            control,
+            &DaemonControl::Begin { state, folder, settings, mounts, authorization },
+            &fds,
+        )?;
         if !packet::wait(control, BEGIN_TIMEOUT)? {
             return Err(io::ErrorKind::TimedOut.into());
         }
@@ -317,7 +323,7 @@ impl Keeper {
             said => return Err(io::Error::other(String::from_utf8_lossy(said).into_owned())),
         }
         for (spec, form, device) in kept.mounts.values() {
-            say(control, &Control::Adopt(spec.clone(), *form), &[device.as_fd()])?;
+            say(control, &DaemonControl::Adopt(spec.clone(), *form), &[device.as_fd()])?;
         }
         if kept.namespace.is_none() {
             kept.namespace = Some(std::fs::File::open(format!("/proc/{pid}/ns/mnt"))?.into());
@@ -370,7 +376,7 @@ impl Keeper {
     /// Releases everything: the daemon ends, and reads fail.
     fn give_up(&self) {
         let mut kept = self.kept();
-        *kept = Kept { is_ended: true, ..Kept::default() };
+        *kept = KeeperState { is_ended: true, ..KeeperState::default() };
         self.noticed.forget_mounts();
         // A later keeper may serve already.
         let mut served_at = locked(&self.served_at);
@@ -381,7 +387,7 @@ impl Keeper {
 
     /// Requests a mount from the daemon; any other answer is its failure.
     fn ask(&self, spec: &ImageSpec) -> io::Result<std::result::Result<OwnedFd, Box<ErrorReport>>> {
-        let ask = Ask::Mount(spec.clone());
+        let ask = DaemonRequest::Mount(spec.clone());
         let (said, fds) = say_to(&self.socket, (&ask, &[]), MOUNT_TIMEOUT)?;
         let mut fds = fds.into_iter();
         match (fds.next(), fds.next()) {
@@ -400,7 +406,7 @@ impl Keeper {
         }
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, KeeperState> {
         locked(&self.kept)
     }
 }

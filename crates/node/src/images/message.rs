@@ -1,9 +1,9 @@
 //! The messages between the node, the spawner and the daemon: a packet each.
 //!
-//! The node writes [`Control`] to the daemon's standard input. To the socket, a process that needs
-//! a copy of a mount sends the digest of its image as text, and the node sends [`Ask`] as JSON. An
-//! answer has descriptors, or no descriptors and a text with the reason, which the node gets as
-//! JSON.
+//! The node writes [`DaemonControl`] to the daemon's standard input. To the socket, a process that
+//! needs a copy of a mount sends the digest of its image as text, and the node sends
+//! [`DaemonRequest`] as JSON. An answer has descriptors, or no descriptors and a text with the
+//! reason, which the node gets as JSON.
 
 use std::path::PathBuf;
 
@@ -13,8 +13,8 @@ use snowmelt_image::block::OciDigest;
 use snowmelt_image::mount::Form;
 use snowmelt_image::peer::PeerHost;
 
-use super::resolution::{Found, Origin};
-use super::stores::Settings;
+use super::resolution::{ImageOrigin, ResolvedImage};
+use super::stores::ImageSettings;
 
 /// The longest packet in bytes, below what a unix socket sends at once (208 KiB): a manifest of the
 /// 127 layers that Docker allows takes half of it.
@@ -28,14 +28,14 @@ pub(super) struct ImageSpec {
     /// The text of the manifest.
     pub manifest: String,
     /// The layout folder or registry that the image's blocks are read from.
-    pub origin: Origin,
+    pub origin: ImageOrigin,
     /// The place of this host among those that use the image; `None` if control has not told it.
-    pub place: Option<Place>,
+    pub place: Option<DaemonPlace>,
 }
 
 /// The place of a host in the trees of an image, with the addresses of its neighbours.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Place {
+pub(crate) struct DaemonPlace {
     /// The name of the trees: the image as functions name it.
     pub tree: String,
     /// The host from which this host reads the blocks of each stripe; `None` for a stripe whose
@@ -47,7 +47,7 @@ pub(crate) struct Place {
 }
 
 impl ImageSpec {
-    pub fn new(found: &Found, place: Option<Place>) -> snowmelt_image::Result<Self> {
+    pub fn new(found: &ResolvedImage, place: Option<DaemonPlace>) -> snowmelt_image::Result<Self> {
         let manifest = String::from_utf8_lossy(&found.image.encode()?).into_owned();
         let digest = found.manifest.clone();
         let origin = found.origin.clone();
@@ -63,12 +63,13 @@ impl ImageSpec {
 /// than that of the lazy mount. It is asked for only once that mount exists.
 pub(super) const ON_RAW_FILES: &str = " raw";
 
-/// The daemon's answer to [`Control::Begin`]; any other answer is the reason why it cannot start.
+/// The daemon's answer to [`DaemonControl::Begin`]; any other answer is the reason why it cannot
+/// start.
 pub(super) const READY: &[u8] = b"ready";
 
 /// The messages from the node to its daemon: first one `Begin`, then an `Adopt` for each mount.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Control {
+pub(super) enum DaemonControl {
     /// The first message. With it come the socket that listens, and the mount namespace of the
     /// daemon that died, if one did.
     Begin {
@@ -77,7 +78,7 @@ pub(super) enum Control {
         /// An empty folder for the mount points.
         folder: PathBuf,
         /// The settings of the user.
-        settings: Settings,
+        settings: ImageSettings,
         /// The number of `Adopt` messages that follow; requests are answered after them.
         mounts: usize,
         /// The value of the header with the cluster's token, which opens connections to other
@@ -103,13 +104,13 @@ pub(super) enum Notice {
 
 /// The requests from the node to the daemon's socket.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Ask {
+pub(super) enum DaemonRequest {
     /// Mounts an image. The answer is [`Here`] and descriptors: a copy of the mount and, if another
     /// daemon can go on with the mount, its connection to the kernel. An answer without descriptors
     /// is an error report.
     Mount(ImageSpec),
     /// Tells a new place of this host in a tree; answered by null.
-    Move(Place),
+    Move(DaemonPlace),
     /// Asks for the bytes of images; answered by the name of each tree and the bytes of its image
     /// on this host.
     Bytes,
@@ -120,7 +121,7 @@ pub(super) enum Ask {
     Why(OciDigest, u64),
 }
 
-/// The answer to `Ask::Mount` when the mount exists: its form.
+/// The answer to `DaemonRequest::Mount` when the mount exists: its form.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Here {
     pub form: Form,

@@ -39,11 +39,11 @@ use snowmelt_sandbox::{Base, MountedImage, Root};
 pub(crate) use connection::connect;
 pub use daemon::image_daemon_main;
 pub(crate) use daemon::sharing::Sharing;
-pub(crate) use keeper::Images;
+pub(crate) use keeper::ImageKeeper;
 pub use peers::BLOCKS;
 pub use place::{HeldImage, TreePlace, Upstream};
-pub use resolution::{Found, Origin, find_image, has_registry};
-pub use stores::{Settings, Stores};
+pub use resolution::{ImageOrigin, ResolvedImage, find_image, has_registry};
+pub use stores::{ImageSettings, Stores};
 
 /// An image that is mounted, as a node holds it.
 #[derive(Debug)]

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use snowmelt_kernel::packet;
 
-use super::message::{Ask, Control, LONGEST, Notice};
+use super::message::{DaemonControl, DaemonRequest, LONGEST, Notice};
 use crate::Error;
 
 /// Sends a request to the daemon behind a socket, and returns its answer.
 pub(super) fn say_to(
     socket: &Path,
-    (ask, fds): (&Ask, &[BorrowedFd<'_>]),
+    (ask, fds): (&DaemonRequest, &[BorrowedFd<'_>]),
     within: Duration,
 ) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let socket = packet::connect(socket)?;
@@ -31,7 +31,11 @@ pub(super) fn say_to(
 }
 
 /// Sends a message to the daemon over its control connection.
-pub(super) fn say(control: &OwnedFd, said: &Control, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+pub(super) fn say(
+    control: &OwnedFd,
+    said: &DaemonControl,
+    fds: &[BorrowedFd<'_>],
+) -> io::Result<()> {
     packet::send(control, &serde_json::to_vec(said)?, fds)
 }
 

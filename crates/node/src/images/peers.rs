@@ -17,11 +17,11 @@ use snowmelt_rpc::{HostStream, Token};
 use snowmelt_types::HostName;
 
 use super::connection::connect;
-use super::daemon::sharing::Shared;
-use super::keeper::{Images, Keeper};
-use super::message::{Ask, Notice};
+use super::daemon::sharing::SharedContent;
+use super::keeper::{ImageKeeper, Keeper};
+use super::message::{DaemonRequest, Notice};
 use super::packets::{failed, say_to};
-use super::place::{Cluster, HeldImage, TreePlace};
+use super::place::{HeldImage, OwnCluster, TreePlace};
 use crate::Result;
 
 /// The path of the request with which a host asks another for blocks of images.
@@ -30,13 +30,13 @@ pub const BLOCKS: &str = "/v1/images/blocks";
 /// How long the daemon may take to accept a connection.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(5);
 
-impl Images {
+impl ImageKeeper {
     /// Lets this host read blocks of images from other hosts of a cluster, and serve them to hosts
     /// that know the cluster's token. `control` is the address where hosts report; `None` on
     /// control's own host.
     pub fn join_cluster(&self, token: Token, control: Option<SocketAddr>) {
         // A host is in one cluster as long as it runs.
-        let _ = self.cluster.set(Cluster { token, control });
+        let _ = self.cluster.set(OwnCluster { token, control });
     }
 
     /// Returns the hosts that sent wrong blocks of images to this one.
@@ -51,15 +51,15 @@ impl Images {
         };
         let place = cluster.place(&place);
         keeper.keep_place(&place);
-        ask(&keeper, Ask::Move(place)).await.map(drop)
+        ask(&keeper, DaemonRequest::Move(place)).await.map(drop)
     }
 
     /// Returns the images that this host has a place for, and how many bytes of them it has read
     /// and sent.
     pub async fn held(self: &Arc<Self>) -> Result<Vec<HeldImage>> {
         let Some(keeper) = self.running() else { return Ok(Vec::new()) };
-        let said = ask(&keeper, Ask::Bytes).await?;
-        let held: Vec<Shared> = serde_json::from_slice(&said)
+        let said = ask(&keeper, DaemonRequest::Bytes).await?;
+        let held: Vec<SharedContent> = serde_json::from_slice(&said)
             .map_err(|error| failed("know what was read of images")(error.into()))?;
         Ok(held.into_iter().map(HeldImage::from).collect())
     }
@@ -79,13 +79,13 @@ impl Images {
         let socket = self.started()?.socket().to_owned();
         let given = || -> io::Result<()> {
             let stream = OwnedFd::from(stream.into_unverified()?.into_std()?);
-            say_to(&socket, (&Ask::Serve, &[stream.as_fd()]), ACCEPT_TIMEOUT).map(drop)
+            say_to(&socket, (&DaemonRequest::Serve, &[stream.as_fd()]), ACCEPT_TIMEOUT).map(drop)
         };
         given().map_err(failed("serve another host"))
     }
 }
 
-async fn ask(keeper: &Arc<Keeper>, ask: Ask) -> Result<Vec<u8>> {
+async fn ask(keeper: &Arc<Keeper>, ask: DaemonRequest) -> Result<Vec<u8>> {
     let socket = keeper.socket().to_owned();
     let asking = move || say_to(&socket, (&ask, &[]), ACCEPT_TIMEOUT);
     let asked = tokio::task::spawn_blocking(asking).await;
@@ -95,13 +95,13 @@ async fn ask(keeper: &Arc<Keeper>, ask: Ask) -> Result<Vec<u8>> {
 }
 
 /// The means by which the daemon connects to other hosts.
-pub(super) struct Dial {
+pub(super) struct PeerDialer {
     token: Option<Token>,
     /// The control connection to the node.
     control: OwnedFd,
 }
 
-impl Dial {
+impl PeerDialer {
     /// Makes connections with `authorization`, the value of the header with the cluster's token;
     /// without it none can be opened.
     pub fn new(authorization: Option<&str>, control: OwnedFd) -> Self {
@@ -111,7 +111,7 @@ impl Dial {
 }
 
 #[async_trait]
-impl Connect for Dial {
+impl Connect for PeerDialer {
     async fn connect(&self, host: &PeerHost) -> snowmelt_image::Result<Box<dyn PeerLink>> {
         connect(self.token.as_ref(), host, BLOCKS).await
     }

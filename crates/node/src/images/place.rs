@@ -7,8 +7,8 @@ use snowmelt_api::ImageBytes;
 use snowmelt_image::peer::{ExportProgress, Flow, PeerHost};
 use snowmelt_rpc::Token;
 
-use super::daemon::sharing::Shared;
-use super::message::Place;
+use super::daemon::sharing::SharedContent;
+use super::message::DaemonPlace;
 
 /// The source of some blocks of an image for a host, as its place in one of the image's trees says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,7 +37,7 @@ pub struct TreePlace {
 
 /// The cluster that this host is in.
 #[derive(Debug)]
-pub(crate) struct Cluster {
+pub(crate) struct OwnCluster {
     pub token: Token,
     /// The address where hosts report; `None` on control's own host.
     pub control: Option<SocketAddr>,
@@ -52,9 +52,9 @@ pub struct HeldImage {
     pub bytes: ImageBytes,
 }
 
-impl Cluster {
+impl OwnCluster {
     /// Returns a place with the addresses of the hosts that it names.
-    pub fn place(&self, place: &TreePlace) -> Place {
+    pub fn place(&self, place: &TreePlace) -> DaemonPlace {
         let parent = |from: &Upstream| match from {
             Upstream::Registry => None,
             Upstream::Control(name) => {
@@ -62,7 +62,7 @@ impl Cluster {
             }
             Upstream::Host(host) => Some(host.clone()),
         };
-        Place {
+        DaemonPlace {
             tree: place.tree.clone(),
             parents: place.from.iter().map(parent).collect(),
             beside: place.beside.as_ref().and_then(parent),
@@ -70,8 +70,8 @@ impl Cluster {
     }
 }
 
-impl From<Shared> for HeldImage {
-    fn from(Shared { tree, flow, progress }: Shared) -> Self {
+impl From<SharedContent> for HeldImage {
+    fn from(SharedContent { tree, flow, progress }: SharedContent) -> Self {
         let Flow { from_parents, from_registry, to_children, failures, wrong_blocks } = flow;
         let ExportProgress { here, of } = progress;
         let bytes = ImageBytes {

@@ -14,7 +14,7 @@ const LOCAL: &str = "images";
 
 /// An image that was found by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct ResolvedImage {
     /// The name under which the image was found, on this machine or in a registry.
     pub name: String,
     /// The digest of the image's manifest.
@@ -22,13 +22,13 @@ pub struct Found {
     /// The contents of the manifest: the blobs of the image.
     pub image: Image,
     /// The place where the image's blocks are.
-    pub origin: Origin,
+    pub origin: ImageOrigin,
 }
 
 /// The place that the blocks of an image come from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Origin {
+pub enum ImageOrigin {
     /// An OCI layout folder of this machine.
     Layout(PathBuf),
     /// A repository of a registry, by the name of one of its images.
@@ -37,7 +37,7 @@ pub enum Origin {
 
 /// Finds a block image: among the images of this machine or, if it is not there and its name has a
 /// registry, in that registry; or in a layout folder (`oci:FOLDER[:TAG]`).
-pub async fn find_image(state: &Path, name: &str, access: &Access) -> Result<Found> {
+pub async fn find_image(state: &Path, name: &str, access: &Access) -> Result<ResolvedImage> {
     match name.parse()? {
         ImageLocation::Layout(folder, tag) => {
             in_layout(&OciLayout::open(&folder)?, name, tag.as_deref())
@@ -57,10 +57,14 @@ pub async fn find_image(state: &Path, name: &str, access: &Access) -> Result<Fou
 
 /// Finds the image that a name led to once, by the digest of its manifest: the image that the name
 /// leads to now if that has the digest, or else an image with the digest in the same place.
-pub(crate) async fn find_pinned(state: &Path, name: &str, manifest: &OciDigest) -> Result<Found> {
+pub(crate) async fn find_pinned(
+    state: &Path,
+    name: &str,
+    manifest: &OciDigest,
+) -> Result<ResolvedImage> {
     let digest = Some(manifest.as_str());
     let is_it =
-        |found: &Result<Found>| found.as_ref().is_ok_and(|found| found.manifest == *manifest);
+        |found: &Result<ResolvedImage>| found.as_ref().is_ok_and(|found| found.manifest == *manifest);
     let found = match name.parse()? {
         ImageLocation::Layout(folder, tag) => {
             let layout = OciLayout::open(&folder)?;
@@ -73,7 +77,7 @@ pub(crate) async fn find_pinned(state: &Path, name: &str, manifest: &OciDigest) 
                 let reference = Reference { digest: Some(manifest.clone()), ..reference };
                 in_registry(&reference, &Access::own()).await
             }
-            _ => in_layout(&OciLayout::open(&Found::local_folder(state))?, name, digest),
+            _ => in_layout(&OciLayout::open(&ResolvedImage::local_folder(state))?, name, digest),
         },
         ImageLocation::Archive(..) | ImageLocation::Folder(_) => {
             find_image(state, name, &Access::own()).await
@@ -87,7 +91,7 @@ pub(crate) async fn find_pinned(state: &Path, name: &str, manifest: &OciDigest) 
     }
 }
 
-impl Origin {
+impl ImageOrigin {
     /// Opens the source of the stored bytes of the image's blobs.
     pub fn source(&self, access: &Access) -> Result<Arc<dyn BlockSource>> {
         Ok(match self {
@@ -100,12 +104,12 @@ impl Origin {
     }
 }
 
-impl Found {
+impl ResolvedImage {
     /// Reads the configuration of the image, as the original image had it.
     pub async fn config(&self, access: &Access) -> Result<Vec<u8>> {
         match &self.origin {
-            Origin::Layout(folder) => OciLayout::open(folder)?.read_blob(&self.image.config),
-            Origin::Registry(name) => {
+            ImageOrigin::Layout(folder) => OciLayout::open(folder)?.read_blob(&self.image.config),
+            ImageOrigin::Registry(name) => {
                 let registry = access.registry(&name.parse()?)?;
                 Ok(registry.document(&self.image.config.digest).await?.to_vec())
             }
@@ -118,30 +122,30 @@ impl Found {
     }
 }
 
-fn local(state: &Path, reference: &Reference) -> Result<Found> {
+fn local(state: &Path, reference: &Reference) -> Result<ResolvedImage> {
     let name = reference.to_string();
     let missing = || Error::Missing { what: format!("the image `{name}`") };
-    let layout = OciLayout::open(&Found::local_folder(state)).map_err(|_| missing())?;
+    let layout = OciLayout::open(&ResolvedImage::local_folder(state)).map_err(|_| missing())?;
     in_layout(&layout, &name, Some(&name))
 }
 
-fn in_layout(layout: &OciLayout, name: &str, tag: Option<&str>) -> Result<Found> {
+fn in_layout(layout: &OciLayout, name: &str, tag: Option<&str>) -> Result<ResolvedImage> {
     let manifest = layout.find(tag)?;
-    Ok(Found {
+    Ok(ResolvedImage {
         name: name.to_owned(),
         image: exchange::read(layout, &manifest)?,
         manifest: manifest.digest,
-        origin: Origin::Layout(std::path::absolute(layout.folder()).map_err(|source| {
+        origin: ImageOrigin::Layout(std::path::absolute(layout.folder()).map_err(|source| {
             Error::Io { action: "find", path: layout.folder().to_owned(), source }
         })?),
     })
 }
 
-async fn in_registry(reference: &Reference, access: &Access) -> Result<Found> {
+async fn in_registry(reference: &Reference, access: &Access) -> Result<ResolvedImage> {
     let (manifest, image) = exchange::find(&access.registry(reference)?, reference).await?;
     let name = reference.to_string();
     let manifest = manifest.digest;
-    Ok(Found { origin: Origin::Registry(name.clone()), name, manifest, image })
+    Ok(ResolvedImage { origin: ImageOrigin::Registry(name.clone()), name, manifest, image })
 }
 
 /// Returns whether the name of an image says which registry it is in: a name without a registry is
@@ -158,7 +162,7 @@ mod tests {
     #[tokio::test]
     async fn a_pinned_image_is_the_one_that_its_name_led_to() {
         let state = tempfile::tempdir().unwrap();
-        let layout = OciLayout::create(&Found::local_folder(state.path())).unwrap();
+        let layout = OciLayout::create(&ResolvedImage::local_folder(state.path())).unwrap();
         let tagged = |text: &str| {
             let folder = tempfile::tempdir().unwrap();
             std::fs::write(folder.path().join("file"), text).unwrap();

@@ -15,7 +15,7 @@ use snowmelt_types::ByteSize;
 
 /// The settings of images, as the user of the platform chooses them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Settings {
+pub struct ImageSettings {
     /// The way in which images are mounted.
     pub mount: MountChoice,
     /// The most bytes that complete images take as raw files; zero for no raw files.
@@ -36,7 +36,7 @@ pub struct Settings {
     pub trusted_keys: Vec<PublicKey>,
 }
 
-impl Default for Settings {
+impl Default for ImageSettings {
     fn default() -> Self {
         let cache = ByteSize(10 << 30);
         let raw = ByteSize(10 << 30);
@@ -54,12 +54,12 @@ impl Default for Settings {
 #[derive(Clone, Debug)]
 pub struct Stores {
     pub(super) state: PathBuf,
-    pub(super) settings: Settings,
+    pub(super) settings: ImageSettings,
 }
 
 impl Stores {
     /// Names the stores in the state folder `state`; opens nothing yet.
-    pub fn new(state: &Path, settings: Settings) -> Self {
+    pub fn new(state: &Path, settings: ImageSettings) -> Self {
         Self { state: state.to_owned(), settings }
     }
 

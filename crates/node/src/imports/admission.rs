@@ -20,12 +20,12 @@ use crate::Error;
 #[derive(Debug)]
 pub(super) struct Admission {
     most: u32,
-    held: Arc<Mutex<Held>>,
+    held: Arc<Mutex<SlotHolders>>,
     changed: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct SlotHolders {
     by: BTreeMap<Tenant, u32>,
     last: u64,
 }
@@ -35,13 +35,13 @@ struct Held {
 pub(crate) struct Admitted {
     number: u64,
     tenant: Tenant,
-    held: Arc<Mutex<Held>>,
+    held: Arc<Mutex<SlotHolders>>,
     changed: Arc<Notify>,
 }
 
 /// A first zygote that is not in use.
 #[derive(Debug, PartialEq)]
-pub(super) struct Idle {
+pub(super) struct IdleZygote {
     pub(super) slot: u64,
     pub(super) tenant: Tenant,
     /// The time, in microseconds, that the zygote and those grown from it are likely to save.
@@ -99,12 +99,12 @@ impl Admission {
     /// Returns the idle zygote that makes room for a tenant: one of a tenant with more than its
     /// share if there is any, and among several the one of least use. If slots are free but not for
     /// this tenant, only its own zygotes are looked at.
-    pub(super) fn victim(&self, tenant: &Tenant, idle: Vec<Idle>) -> Option<Idle> {
+    pub(super) fn victim(&self, tenant: &Tenant, idle: Vec<IdleZygote>) -> Option<IdleZygote> {
         let held = lock(&self.held);
         let has = |tenant: &Tenant| held.by.get(tenant).copied().unwrap_or(0);
         let own_only = held.total() < self.most || has(tenant) >= self.share();
         let allowed = idle.into_iter().filter(|one| !own_only || one.tenant == *tenant);
-        let modest = |one: &Idle| has(&one.tenant) <= self.share();
+        let modest = |one: &IdleZygote| has(&one.tenant) <= self.share();
         allowed.min_by(|a, b| {
             let order = modest(a).cmp(&modest(b)).then(a.useful.total_cmp(&b.useful));
             order.then(a.used.cmp(&b.used))
@@ -118,7 +118,7 @@ impl Admission {
     }
 }
 
-impl Held {
+impl SlotHolders {
     fn total(&self) -> u32 {
         self.by.values().sum()
     }
@@ -155,7 +155,7 @@ impl Drop for Admitted {
     }
 }
 
-fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
+fn lock(held: &Mutex<SlotHolders>) -> MutexGuard<'_, SlotHolders> {
     held.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -169,8 +169,8 @@ mod tests {
         name.parse().unwrap()
     }
 
-    fn idle(tenant_name: &str, slot: u64, useful: f64) -> Idle {
-        Idle { slot, tenant: tenant(tenant_name), useful, used: None, node: None }
+    fn idle(tenant_name: &str, slot: u64, useful: f64) -> IdleZygote {
+        IdleZygote { slot, tenant: tenant(tenant_name), useful, used: None, node: None }
     }
 
     #[test]

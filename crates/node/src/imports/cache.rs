@@ -11,13 +11,13 @@ use snowmelt_types::{ByteSize, Tenant};
 
 use super::admission::Admission;
 use super::first_start;
-use super::member::{Child, Found, Member};
+use super::member::{Child, ImportCoverage, ZygoteMember};
 use super::model::plan::Growth;
-use super::model::tree::{Node, NodeId};
+use super::model::tree::{NodeId, ZygoteNode};
 use super::model::want::Want;
-use super::slot::Slot;
-use super::start::{Fresh, Source};
-use super::state::{Counts, IdleChildren, Inner, State};
+use super::slot::ZygoteSlot;
+use super::start::{Fresh, ZygoteSource};
+use super::state::{IdleChildren, ImportCounts, Inner, State};
 use crate::resources::account::{Account, ZygoteRoom};
 use crate::{Error, Result};
 
@@ -41,7 +41,7 @@ impl ImportCache {
         idle: Arc<dyn IdleChildren>,
     ) -> Self {
         let state = Mutex::default();
-        let counts = Counts::default();
+        let counts = ImportCounts::default();
         let admission = Admission::new(slots);
         let inner = Inner { spawner, account, budget, state, counts, admission, idle };
         Self { inner: Arc::new(inner) }
@@ -52,7 +52,7 @@ impl ImportCache {
     pub async fn fork(
         &self,
         want: &Want,
-        source: &Source,
+        source: &ZygoteSource,
         specs: Vec<ForkSpec>,
         room: &ZygoteRoom,
     ) -> Vec<Result<(Sandbox, Child)>> {
@@ -76,7 +76,7 @@ impl ImportCache {
     }
 
     /// Grows a zygote of all that a function declares, whatever was demanded so far.
-    pub async fn warm(&self, want: &Want, source: &Source) {
+    pub async fn warm(&self, want: &Want, source: &ZygoteSource) {
         // A want is worth a zygote once it was demanded twice.
         self.inner.note(want, source, 2);
         self.grow_if_worth(want, &ZygoteRoom::default()).await;
@@ -121,10 +121,10 @@ impl ImportCache {
     pub async fn choose(
         &self,
         want: &Want,
-        source: &Source,
+        source: &ZygoteSource,
         count: usize,
         room: &ZygoteRoom,
-    ) -> Result<(Arc<Member>, Found)> {
+    ) -> Result<(Arc<ZygoteMember>, ImportCoverage)> {
         self.inner.note(want, source, count);
         self.grow_if_worth(want, room).await;
         loop {
@@ -148,8 +148,9 @@ impl ImportCache {
     }
 
     /// Releases a zygote that has ended, so that it is not found again.
-    pub fn release(&self, member: &Arc<Member>) {
-        let is_it = |slot: &&Arc<Slot>| slot.member.get().is_some_and(|m| Arc::ptr_eq(m, member));
+    pub fn release(&self, member: &Arc<ZygoteMember>) {
+        let is_it =
+            |slot: &&Arc<ZygoteSlot>| slot.member.get().is_some_and(|m| Arc::ptr_eq(m, member));
         let slot = self.inner.lock().slots.values().find(is_it).cloned();
         if let Some(slot) = slot {
             self.inner.lose(&slot);
@@ -163,7 +164,7 @@ impl ImportCache {
 }
 
 impl Inner {
-    fn note(&self, want: &Want, source: &Source, times: usize) {
+    fn note(&self, want: &Want, source: &ZygoteSource, times: usize) {
         // Shared set-ups run in a zygote, also for the first instance: see `ImportCache::warm`.
         let times = if want.set.code.is_some() { times.max(2) } else { times };
         let mut state = self.lock();
@@ -185,7 +186,7 @@ impl Inner {
     async fn fork(
         &self,
         want: &Want,
-        source: &Source,
+        source: &ZygoteSource,
         specs: Vec<ForkSpec>,
         room: &ZygoteRoom,
     ) -> Vec<Result<(Sandbox, Child)>> {
@@ -204,7 +205,7 @@ impl Inner {
     }
 
     /// Returns the slot of the zygote for a want, counted as found `times` times.
-    fn find(&self, want: &Want, times: usize) -> (Arc<Slot>, Found) {
+    fn find(&self, want: &Want, times: usize) -> (Arc<ZygoteSlot>, ImportCoverage) {
         let mut state = self.lock();
         let id = self.lookup(&mut state, want);
         let found = self.count(state.tree.get(id), want, times);
@@ -222,18 +223,18 @@ impl Inner {
             drop(self.retire(state, &gone));
             id = state.tree.lookup(want);
         }
-        let slot = state.slots.entry(id).or_insert_with(|| Arc::new(Slot::new()));
+        let slot = state.slots.entry(id).or_insert_with(|| Arc::new(ZygoteSlot::new()));
         slot.touch();
         id
     }
 
-    fn count(&self, node: Option<&Node>, want: &Want, times: usize) -> Found {
+    fn count(&self, node: Option<&ZygoteNode>, want: &Want, times: usize) -> ImportCoverage {
         let imported = node.map_or(0, |node| node.grown.set.modules.len());
         let is_all = node.is_some_and(|node| node.grown.set.is_all_of(&want.set));
         let (found, counter) = match imported {
-            _ if is_all => (Found::All, &self.counts.hits),
-            0 => (Found::Nothing, &self.counts.bare),
-            _ => (Found::Part, &self.counts.partial),
+            _ if is_all => (ImportCoverage::All, &self.counts.hits),
+            0 => (ImportCoverage::Nothing, &self.counts.bare),
+            _ => (ImportCoverage::Part, &self.counts.partial),
         };
         counter.fetch_add(times as u64, Ordering::Relaxed);
         found
@@ -243,10 +244,10 @@ impl Inner {
     pub(super) async fn member(
         &self,
         tenant: &Tenant,
-        slot: &Arc<Slot>,
-        source: &Source,
+        slot: &Arc<ZygoteSlot>,
+        source: &ZygoteSource,
         room: &ZygoteRoom,
-    ) -> Result<Arc<Member>> {
+    ) -> Result<Arc<ZygoteMember>> {
         // The deadline is each caller's own: when the start for one caller has failed, the next one
         // tries.
         let deadline = first_start::deadline();
@@ -261,7 +262,7 @@ impl Inner {
         Ok(Arc::clone(slot.member.get_or_try_init(start).await?))
     }
 
-    fn measured_root(&self, slot: &Arc<Slot>, member: &Member, us: u64) {
+    fn measured_root(&self, slot: &Arc<ZygoteSlot>, member: &ZygoteMember, us: u64) {
         let mut state = self.lock();
         let state = &mut *state;
         let id = state.slots.iter().find(|(_, one)| Arc::ptr_eq(one, slot)).map(|(id, _)| *id);

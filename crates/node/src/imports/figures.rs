@@ -7,7 +7,7 @@ use std::time::Instant;
 use snowmelt_api::{ImportFigures, ZygoteFigures};
 use snowmelt_types::ByteSize;
 
-use super::model::tree::{Node, NodeId};
+use super::model::tree::{NodeId, ZygoteNode};
 use super::state::{Inner, State};
 
 /// Returns the figures of a zygote that takes no more children and ends with its last child.
@@ -44,7 +44,7 @@ impl Inner {
     }
 }
 
-fn zygote_figures(node: &Node, state: &State, now: Instant) -> ZygoteFigures {
+fn zygote_figures(node: &ZygoteNode, state: &State, now: Instant) -> ZygoteFigures {
     let member = state.slots.get(&node.id).and_then(|slot| slot.member.get());
     ZygoteFigures {
         id: node.id.number(),

@@ -9,8 +9,8 @@ use snowmelt_ledger::{Reservation, Use};
 use snowmelt_types::Tenant;
 use tokio::time::timeout_at;
 
-use super::admission::{Admitted, Idle};
-use super::start::{Fresh, Source};
+use super::admission::{Admitted, IdleZygote};
+use super::start::{Fresh, ZygoteSource};
 use super::state::{Inner, State};
 use crate::resources::account::{self, ZygoteRoom};
 use crate::times::SLOT_ASKED_EVERY;
@@ -29,7 +29,7 @@ impl Inner {
     pub(super) async fn start_first(
         &self,
         tenant: &Tenant,
-        source: &Source,
+        source: &ZygoteSource,
         deadline: Instant,
         room: &ZygoteRoom,
     ) -> Result<Fresh> {
@@ -47,7 +47,7 @@ impl Inner {
     async fn start_in_slot(
         &self,
         tenant: &Tenant,
-        source: &Source,
+        source: &ZygoteSource,
         deadline: Instant,
     ) -> Result<Fresh> {
         let admitted = self.admit(tenant, deadline).await?;
@@ -113,7 +113,7 @@ impl Inner {
     }
 
     /// Returns the first zygotes all of whose instances are idle.
-    fn idle_zygotes(&self, state: &State) -> Vec<Idle> {
+    fn idle_zygotes(&self, state: &State) -> Vec<IdleZygote> {
         let paused = self.idle.by_slot();
         let children = children(state);
         let is_idle = |slot: &u64| {
@@ -130,14 +130,14 @@ impl Inner {
             let useful = state.tree.saved_by_all_of(root, &state.demand, now);
             let tenant = root.scope.tenant.clone();
             let node = Some(root.id);
-            Some(Idle { slot, tenant, useful, used: Some(process.used()), node })
+            Some(IdleZygote { slot, tenant, useful, used: Some(process.used()), node })
         });
         let retired = state.retired.iter().filter_map(|member| {
             let member = member.upgrade()?;
             let slot = member.slot()?;
             let tenant = slot.tenant().clone();
             let slot = slot.number();
-            let idle = Idle { slot, tenant, useful: 0.0, used: None, node: None };
+            let idle = IdleZygote { slot, tenant, useful: 0.0, used: None, node: None };
             (is_idle(&slot) && paused.contains_key(&slot)).then_some(idle)
         });
         kept.chain(retired).collect()

@@ -11,9 +11,9 @@ use snowmelt_udf::SHARED_SETUP;
 
 use super::model::plan::Growth;
 use super::model::tree::{Grown, NodeId};
-use super::model::want::{Scope, Set, Want};
-use super::slot::Slot;
-use super::start::{Fresh, Source};
+use super::model::want::{Set, Want, ZygoteScope};
+use super::slot::ZygoteSlot;
+use super::start::{Fresh, ZygoteSource};
 use super::state::{Inner, State};
 use crate::resources::account::{self, ZygoteRoom};
 use crate::{Error, Result};
@@ -55,11 +55,11 @@ impl Inner {
     /// the zygote that it is grown from.
     fn make_room(
         &self,
-        scope: &Scope,
+        scope: &ZygoteScope,
         set: &Set,
         parent: NodeId,
         bytes: u64,
-    ) -> Option<(Source, Arc<Slot>)> {
+    ) -> Option<(ZygoteSource, Arc<ZygoteSlot>)> {
         let mut state = self.lock();
         let has = |want: &Want| want.scope == *scope && set.is_subset(&want.set);
         let source = state.sources.iter().find(|(want, _)| has(want));
@@ -73,7 +73,7 @@ impl Inner {
         Some((source, slot))
     }
 
-    fn keep(&self, scope: &Scope, set: &Set, parent: NodeId, fresh: Fresh) {
+    fn keep(&self, scope: &ZygoteScope, set: &Set, parent: NodeId, fresh: Fresh) {
         let mut state = self.lock();
         let member = Arc::new(fresh.member);
         // A released parent cannot be forked, and nothing can be kept without it.
@@ -91,7 +91,7 @@ impl Inner {
         let grown = Grown { set: set.clone(), missed, bytes, us };
         state.experience.became(scope, set, grown.clone());
         let id = state.tree.insert(Some(parent), scope, grown);
-        state.slots.insert(id, Arc::new(Slot::of(member)));
+        state.slots.insert(id, Arc::new(ZygoteSlot::of(member)));
         self.counts.grown.fetch_add(1, Ordering::Relaxed);
         let gone = self.shrink(&mut state, self.budget.bytes(), None);
         drop(state);
@@ -103,7 +103,7 @@ impl Inner {
         state: &mut State,
         budget: u64,
         spared: Option<NodeId>,
-    ) -> Vec<Arc<Slot>> {
+    ) -> Vec<Arc<ZygoteSlot>> {
         let gone = state.tree.shrink(budget, spared, &state.demand, Instant::now());
         let gone: Vec<NodeId> = gone.iter().map(|node| node.id).collect();
         self.retire(state, &gone)
@@ -111,7 +111,7 @@ impl Inner {
 
     /// Takes zygotes out of the state and counts them as evicted; the caller drops them outside the
     /// lock.
-    pub(super) fn retire(&self, state: &mut State, gone: &[NodeId]) -> Vec<Arc<Slot>> {
+    pub(super) fn retire(&self, state: &mut State, gone: &[NodeId]) -> Vec<Arc<ZygoteSlot>> {
         let slots: Vec<_> = gone.iter().filter_map(|id| state.slots.remove(id)).collect();
         let members = slots.iter().filter_map(|slot| slot.member.get());
         state.retired.extend(members.map(Arc::downgrade));

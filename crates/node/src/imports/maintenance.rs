@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::model::plan::Growth;
 use super::model::tree::NodeId;
-use super::slot::Slot;
+use super::slot::ZygoteSlot;
 use super::state::{Inner, State};
 
 impl Inner {
@@ -45,7 +45,7 @@ impl Inner {
     }
 
     /// Releases a zygote that failed, with those that were grown from it.
-    pub(super) fn lose(&self, slot: &Arc<Slot>) {
+    pub(super) fn lose(&self, slot: &Arc<ZygoteSlot>) {
         let mut state = self.lock();
         let id = state.slots.iter().find(|(_, one)| Arc::ptr_eq(one, slot)).map(|(id, _)| *id);
         let Some(id) = id else { return };

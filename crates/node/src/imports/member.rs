@@ -20,13 +20,13 @@ use crate::process::log::{LogCollector, PLATFORM_LOG};
 
 /// A running zygote.
 #[derive(Debug)]
-pub(crate) struct Member {
+pub(crate) struct ZygoteMember {
     zygote: Zygote,
     // The output is read, or the zygote would block once the pipe is full.
     _log: Option<LogCollector>,
     // The environment is kept, so that the packages that the zygote sees are not reclaimed.
     _environment: Option<Environment>,
-    parent: Option<Arc<Member>>,
+    parent: Option<Arc<ZygoteMember>>,
     // A zygote without a parent has a slot: its share of what the spawner has room for.
     admitted: Option<Admitted>,
     // The memory of the host that the zygote has reserved.
@@ -41,29 +41,29 @@ pub(crate) struct Member {
 #[derive(Debug)]
 pub(crate) struct Child {
     /// How much of the function's imports the child found done.
-    pub found: Found,
-    member: Arc<Member>,
+    pub found: ImportCoverage,
+    member: Arc<ZygoteMember>,
 }
 
 /// How much of what a function declares a zygote had imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum ImportCoverage {
     All,
     Part,
     Nothing,
 }
 
-impl From<Found> for Start {
-    fn from(found: Found) -> Self {
+impl From<ImportCoverage> for Start {
+    fn from(found: ImportCoverage) -> Self {
         match found {
-            Found::All => Self::Zygote,
-            Found::Part => Self::PartialZygote,
-            Found::Nothing => Self::BareZygote,
+            ImportCoverage::All => Self::Zygote,
+            ImportCoverage::Part => Self::PartialZygote,
+            ImportCoverage::Nothing => Self::BareZygote,
         }
     }
 }
 
-impl Member {
+impl ZygoteMember {
     /// Takes charge of a zygote that has done its imports.
     pub fn new(
         mut zygote: Zygote,
@@ -116,7 +116,7 @@ impl Member {
     }
 
     /// Counts a new child, and returns its hold on the zygote.
-    pub fn child(self: &Arc<Self>, found: Found) -> Child {
+    pub fn child(self: &Arc<Self>, found: ImportCoverage) -> Child {
         self.forks.fetch_add(1, Ordering::Relaxed);
         self.children.fetch_add(1, Ordering::Relaxed);
         Child { found, member: Arc::clone(self) }

@@ -4,7 +4,8 @@
 //! [`model`] is plain data without a process or a clock: `tree` says which zygote may be forked for
 //! which function, `demand` which imports are requested and how often, `plan` which zygotes are
 //! worth their memory. [`cache`] looks up the running zygotes and forks them, [`growth`] makes them
-//! and [`maintenance`] releases them; [`admission`] shares the slots of first zygotes among tenants.
+//! and [`maintenance`] releases them; [`admission`] shares the slots of first zygotes among
+//! tenants.
 //!
 //! Invariant: a zygote serves only a function of the same tenant that declares everything that the
 //! zygote could see or has imported.
@@ -23,7 +24,7 @@ mod state;
 
 pub(crate) use admission::Admitted;
 pub(crate) use cache::ImportCache;
-pub(crate) use member::{Child, Found, Member};
-pub(crate) use model::want::{Scope, Set, Want};
-pub(crate) use start::{CodeBinds, Packages, Source};
+pub(crate) use member::{Child, ImportCoverage, ZygoteMember};
+pub(crate) use model::want::{Set, Want, ZygoteScope};
+pub(crate) use start::{CodeBinds, Packages, ZygoteSource};
 pub(crate) use state::IdleChildren;

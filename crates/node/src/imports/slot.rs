@@ -5,21 +5,21 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::OnceCell;
 
-use super::member::Member;
+use super::member::ZygoteMember;
 
 /// The place for the process of a zygote in the tree; empty until the zygote runs.
 #[derive(Debug)]
-pub(super) struct Slot {
-    pub(super) member: OnceCell<Arc<Member>>,
+pub(super) struct ZygoteSlot {
+    pub(super) member: OnceCell<Arc<ZygoteMember>>,
     used: Mutex<Instant>,
 }
 
-impl Slot {
+impl ZygoteSlot {
     pub(super) fn new() -> Self {
         Self { member: OnceCell::new(), used: Mutex::new(Instant::now()) }
     }
 
-    pub(super) fn of(member: Arc<Member>) -> Self {
+    pub(super) fn of(member: Arc<ZygoteMember>) -> Self {
         Self { member: OnceCell::new_with(Some(member)), used: Mutex::new(Instant::now()) }
     }
 

@@ -9,7 +9,7 @@ use snowmelt_sandbox::{Bind, ImageBind, Limits, Root, Spawner, Zygote, ZygoteSpe
 use snowmelt_types::{ByteSize, Code, CpuMillis, ErrorReport, SandboxId, micros};
 use snowmelt_udf::SHARED_SETUP;
 
-use super::member::Member;
+use super::member::ZygoteMember;
 use super::model::want::Set;
 use crate::{Error, Result};
 
@@ -21,7 +21,7 @@ const MEMORY: ByteSize = ByteSize::mib(2048);
 
 /// All that is needed to start the zygotes of a function.
 #[derive(Clone, Debug)]
-pub(crate) struct Source {
+pub(crate) struct ZygoteSource {
     /// The root folder of a bare zygote: the interpreter and the runtime.
     pub base: Root,
     /// The packages of the function.
@@ -63,25 +63,25 @@ pub(crate) enum Packages {
 
 /// A zygote that has just done its imports, with the time that it took.
 pub(super) struct Fresh {
-    pub member: Member,
+    pub member: ZygoteMember,
     /// The time, in microseconds, from the order to the end of the imports.
     pub us: u64,
 }
 
-impl Source {
+impl ZygoteSource {
     /// Starts the bare interpreter of a scope, which is the root of its zygotes.
     pub(super) async fn root(&self, spawner: &Spawner) -> Result<Fresh> {
         let begun = Instant::now();
         let spec = self.spec(self.base.clone(), self.runtime_modules.clone());
         let zygote = imported(spawner.start_zygote(spec), &[]).await?;
-        Ok(Fresh { member: Member::new(zygote, None, None)?, us: micros(begun.elapsed()) })
+        Ok(Fresh { member: ZygoteMember::new(zygote, None, None)?, us: micros(begun.elapsed()) })
     }
 
     /// Grows, from `parent`, a zygote that sees and imports exactly the set `set`.
     pub(super) async fn grow(
         &self,
         spawner: &Spawner,
-        parent: Arc<Member>,
+        parent: Arc<ZygoteMember>,
         set: &Set,
     ) -> Result<Fresh> {
         let (root, environment) = self.view(set).await?;
@@ -92,7 +92,7 @@ impl Source {
         let spec = self.spec(root, modules.clone());
         let zygote = imported(spawner.grow(parent.zygote(), spec), &modules).await?;
         let us = micros(begun.elapsed());
-        Ok(Fresh { member: Member::new(zygote, environment, Some(parent))?, us })
+        Ok(Fresh { member: ZygoteMember::new(zygote, environment, Some(parent))?, us })
     }
 
     /// Returns the root folder of a zygote of this set, which shows nothing that the set does not

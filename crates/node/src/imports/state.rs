@@ -10,13 +10,13 @@ use snowmelt_types::ByteSize;
 use tokio::sync::OnceCell;
 
 use super::admission::Admission;
-use super::member::Member;
+use super::member::ZygoteMember;
 use super::model::demand::Demand;
 use super::model::plan::Experience;
-use super::model::tree::{NodeId, Tree};
-use super::model::want::{Scope, Set, Want};
-use super::slot::Slot;
-use super::start::Source;
+use super::model::tree::{NodeId, ZygoteTree};
+use super::model::want::{Set, Want, ZygoteScope};
+use super::slot::ZygoteSlot;
+use super::start::ZygoteSource;
 use crate::resources::account::Account;
 
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(super) struct Inner {
     pub(super) budget: ByteSize,
     // Held for lookups and changes of the tree only, never across a wait.
     pub(super) state: Mutex<State>,
-    pub(super) counts: Counts,
+    pub(super) counts: ImportCounts,
     pub(super) admission: Admission,
     pub(super) idle: Arc<dyn IdleChildren>,
 }
@@ -42,22 +42,22 @@ pub(crate) trait IdleChildren: Debug + Send + Sync {
 
 #[derive(Debug, Default)]
 pub(super) struct State {
-    pub(super) tree: Tree,
+    pub(super) tree: ZygoteTree,
     pub(super) demand: Demand,
     pub(super) experience: Experience,
     /// The slot of each node of the tree, for the process of its zygote.
-    pub(super) slots: HashMap<NodeId, Arc<Slot>>,
+    pub(super) slots: HashMap<NodeId, Arc<ZygoteSlot>>,
     /// The way to start the zygotes of each want that is in demand.
-    pub(super) sources: HashMap<Want, Source>,
+    pub(super) sources: HashMap<Want, ZygoteSource>,
     /// The sets that are being grown: callers that want the same set wait on its cell.
-    pub(super) growing: HashMap<(Scope, Set), Arc<OnceCell<()>>>,
+    pub(super) growing: HashMap<(ZygoteScope, Set), Arc<OnceCell<()>>>,
     /// The zygotes that were released, and live as long as their children.
-    pub(super) retired: Vec<Weak<Member>>,
+    pub(super) retired: Vec<Weak<ZygoteMember>>,
 }
 
 /// The counts since the node started; see [`ImportFigures`].
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct ImportCounts {
     pub(super) hits: AtomicU64,
     pub(super) partial: AtomicU64,
     pub(super) bare: AtomicU64,

@@ -10,10 +10,10 @@ use snowmelt_types::{Digest, SandboxId};
 
 use super::Instances;
 use super::instance::Instance;
-use super::rooms::{Room, needs_zygote};
+use super::rooms::{InstanceRoom, needs_zygote};
 use super::slots::SharedInstance;
 use crate::imports::Child;
-use crate::resources::account::{Rooms, zygote};
+use crate::resources::account::{InstanceRooms, zygote};
 use crate::units::unit::{ENTRY, Forked, LOAD_AHEAD, WarmStart};
 use crate::{Error, InstanceLimits, Program, Result, Unit};
 
@@ -28,7 +28,7 @@ impl Instances {
         limits: &InstanceLimits,
         key: &Digest,
         slots: &[Arc<SharedInstance>],
-        room: Room,
+        room: InstanceRoom,
     ) -> Vec<Result<Start>> {
         let channels = slots.iter().map(|_| tokio::sync::oneshot::channel());
         let (senders, receivers): (Vec<_>, Vec<_>) = channels.unzip();
@@ -62,8 +62,8 @@ impl Instances {
     ) -> Result<Start> {
         let start = async {
             let room = match waits {
-                true => Room::Asked(Use::Function),
-                false => Room::AtOnce(Use::Function),
+                true => InstanceRoom::Asked(Use::Function),
+                false => InstanceRoom::AtOnce(Use::Function),
             };
             let mut started = self.instances(unit, limits, key, 1, room).await;
             started.pop().unwrap_or(Err(Error::NOT_STARTED))
@@ -77,7 +77,7 @@ impl Instances {
         limits: &InstanceLimits,
         key: &Digest,
         count: usize,
-        room: Room,
+        room: InstanceRoom,
     ) -> Vec<Result<(Arc<Instance>, Start)>> {
         let mut found: Vec<Result<_>> = Vec::with_capacity(count);
         while found.len() < count {
@@ -108,19 +108,19 @@ impl Instances {
         &self,
         unit: &Unit,
         limits: &InstanceLimits,
-        room: Room,
+        room: InstanceRoom,
         (missing, is_first): (usize, bool),
-    ) -> Result<Rooms> {
+    ) -> Result<InstanceRooms> {
         let account = &self.account;
         match room {
-            Room::Given(mut rooms) => {
+            InstanceRoom::Given(mut rooms) => {
                 rooms.each.truncate(missing);
                 Ok(rooms)
             }
-            Room::Asked(use_) if is_first => {
+            InstanceRoom::Asked(use_) if is_first => {
                 account.rooms(&self.imports, unit, limits, use_, missing).await
             }
-            Room::Asked(use_) | Room::AtOnce(use_) => {
+            InstanceRoom::Asked(use_) | InstanceRoom::AtOnce(use_) => {
                 let first = needs_zygote(&self.imports, unit).then(zygote);
                 let rooms = account.rooms_at_once(&unit.tenant, limits, use_, (missing, first));
                 Ok(rooms.unwrap_or_default())
@@ -148,7 +148,7 @@ impl Instances {
         &self,
         unit: &Unit,
         limits: &InstanceLimits,
-        rooms: Rooms,
+        rooms: InstanceRooms,
     ) -> Vec<Result<(Instance, Start)>> {
         // The caller loads the function next.
         let own = match &unit.start {
@@ -166,7 +166,7 @@ impl Instances {
         unit: &Unit,
         limits: &InstanceLimits,
         own: &[Environment],
-        rooms: Rooms,
+        rooms: InstanceRooms,
     ) -> Vec<Result<(Instance, Start)>> {
         if own.is_empty() {
             return Vec::new();
@@ -185,7 +185,7 @@ impl Instances {
         forked: &Forked,
         limits: &InstanceLimits,
         own: &[Environment],
-        Rooms { each, zygote }: Rooms,
+        InstanceRooms { each, zygote }: InstanceRooms,
     ) -> Vec<Result<(Instance, Start)>> {
         let spec = |own: &Environment| ForkSpec {
             network: None,
@@ -215,7 +215,7 @@ impl Instances {
         program: &Program,
         limits: &InstanceLimits,
         own: &[Environment],
-        rooms: Rooms,
+        rooms: InstanceRooms,
     ) -> Vec<Result<(Instance, Start)>> {
         let mut env = program.environment.clone();
         env.extend(limits.environment.clone());

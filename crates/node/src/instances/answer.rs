@@ -8,7 +8,7 @@ use snowmelt_api::{Answer, AnswerGuard};
 use snowmelt_types::{ByteSize, Tenant};
 use snowmelt_wire::{Frame, Kind, read_header, read_payload};
 
-use super::room::{Room, Rooms};
+use super::room::{AnswerBudget, AnswerSpace};
 use crate::process::limits::MAX_ANSWER;
 use crate::process::readable_stream::ReadableStream;
 use crate::{Error, Result};
@@ -19,12 +19,12 @@ const MAX_OTHER: ByteSize = ByteSize::mib(4);
 /// The reader of answers, which reads an answer only once there is memory for it.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
-    rooms: Rooms,
+    rooms: AnswerBudget,
 }
 
 impl Answers {
     /// Waits for memory for an answer of `length` bytes that comes from another host.
-    pub async fn room(&self, tenant: &Tenant, length: u64) -> Result<Room> {
+    pub async fn room(&self, tenant: &Tenant, length: u64) -> Result<AnswerSpace> {
         self.rooms.make(tenant, length).await
     }
 
@@ -34,7 +34,7 @@ impl Answers {
         from: &mut ReadableStream,
         tenant: &Tenant,
         name: &str,
-    ) -> Result<(Frame, Option<Room>)> {
+    ) -> Result<(Frame, Option<AnswerSpace>)> {
         let (kind, length) = read_header(from).await?.ok_or(snowmelt_wire::Error::Closed)?;
         if kind != Kind::Return {
             return Ok((other(from, kind, length).await?, None));
@@ -62,8 +62,8 @@ async fn other(from: &mut ReadableStream, kind: Kind, length: usize) -> Result<F
 }
 
 /// Parses the answer that a frame holds, which keeps `room` until it is dropped.
-pub(crate) fn parsed(frame: &Frame, room: Option<Room>) -> Result<Answer> {
-    Ok(Answer::holding(frame.parse()?, room.map(AnswerGuard::new)))
+pub(crate) fn parsed(frame: &Frame, room: Option<AnswerSpace>) -> Result<Answer> {
+    Ok(Answer::holding(frame.parse()?, room.map(Held::new)))
 }
 
 #[cfg(test)]
@@ -84,7 +84,7 @@ mod tests {
         "t".parse().unwrap()
     }
 
-    async fn said(answers: &Answers, bytes: &[u8]) -> Result<(Frame, Option<Room>)> {
+    async fn said(answers: &Answers, bytes: &[u8]) -> Result<(Frame, Option<AnswerSpace>)> {
         let (near, mut far) = UnixStream::pair().unwrap();
         far.write_all(bytes).unwrap();
         drop(far);

@@ -11,8 +11,8 @@ use snowmelt_types::Tenant;
 
 use super::Instances;
 use super::lease::InstanceLease;
-use super::rooms::Room;
-use crate::resources::account::Rooms;
+use super::rooms::InstanceRoom;
+use crate::resources::account::InstanceRooms;
 use crate::{Error, InstanceLimits, Result, Unit};
 
 impl Instances {
@@ -32,7 +32,8 @@ impl Instances {
             return Ok(lease);
         }
         // The future that starts instances is large, and most calls need none of it.
-        let mut leased = self.lease_many(unit, limits, 1, Room::Asked(Use::Function)).boxed().await;
+        let mut leased =
+            self.lease_many(unit, limits, 1, InstanceRoom::Asked(Use::Function)).boxed().await;
         leased.pop().unwrap_or(Err(Error::NOT_STARTED))
     }
 
@@ -71,7 +72,7 @@ impl Instances {
         limits: &Arc<InstanceLimits>,
         count: usize,
     ) -> Vec<Result<InstanceLease>> {
-        self.lease_many(unit, limits, count, Room::Asked(Use::Function)).await
+        self.lease_many(unit, limits, count, InstanceRoom::Asked(Use::Function)).await
     }
 
     /// Leases `count` instances as `lease_all` does, but without waiting for room even if there is
@@ -87,7 +88,7 @@ impl Instances {
         {
             return vec![Ok(lease)];
         }
-        self.lease_many(unit, limits, count, Room::AtOnce(Use::Function)).boxed().await
+        self.lease_many(unit, limits, count, InstanceRoom::AtOnce(Use::Function)).boxed().await
     }
 
     /// Leases as many instances as there is room for in `rooms`. Idle instances are taken first,
@@ -96,10 +97,10 @@ impl Instances {
         self: &Arc<Self>,
         unit: &Unit,
         limits: &Arc<InstanceLimits>,
-        rooms: Rooms,
+        rooms: InstanceRooms,
     ) -> Vec<Result<InstanceLease>> {
         let count = rooms.each.len();
-        self.lease_many(unit, limits, count, Room::Given(rooms)).await
+        self.lease_many(unit, limits, count, InstanceRoom::Given(rooms)).await
     }
 
     async fn lease_many(
@@ -107,7 +108,7 @@ impl Instances {
         unit: &Unit,
         limits: &Arc<InstanceLimits>,
         count: usize,
-        room: Room,
+        room: InstanceRoom,
     ) -> Vec<Result<InstanceLease>> {
         let asked = Instant::now();
         let key = limits.key(&unit.digest);
@@ -122,7 +123,7 @@ impl Instances {
             if is_new { new.push(lease) } else { joined.push(lease) }
         }
         let slots: Vec<_> = new.iter().map(|lease| Arc::clone(lease.slot())).collect();
-        let waits = !matches!(room, Room::AtOnce(_));
+        let waits = !matches!(room, InstanceRoom::AtOnce(_));
         let mut filled = self.fill(unit, limits, &key, &slots, room).await;
         let full = filled.iter().find_map(|one| match one {
             Err(Error::NoRoom(no_room)) => Some(no_room.clone()),

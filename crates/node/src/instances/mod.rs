@@ -30,16 +30,16 @@ use std::time::Instant;
 use snowmelt_sandbox::Spawner;
 use snowmelt_types::Digest;
 
-use crate::images::Images;
+use crate::images::ImageKeeper;
 use crate::imports::{IdleChildren, ImportCache};
 use crate::resources::account::Account;
 use crate::resources::count::Count;
 use crate::resources::figures::Starts;
-use crate::resources::pool::Pool;
+use crate::resources::pool::ItemPool;
 use answer::Answers;
 use instance::Instance;
 use prewarming::Prewarmed;
-use slots::Slots;
+use slots::SharedInstances;
 
 /// The instances of a node: idle, prewarmed and in use.
 #[derive(Debug)]
@@ -47,16 +47,16 @@ pub(crate) struct Instances {
     pub spawner: Spawner,
     pub account: Account,
     pub imports: ImportCache,
-    pub images: Arc<Images>,
-    pub idle: Arc<Pool<Arc<Instance>>>,
+    pub images: Arc<ImageKeeper>,
+    pub idle: Arc<ItemPool<Arc<Instance>>>,
     pub prewarmed: Prewarmed,
-    slots: Slots,
+    slots: SharedInstances,
     pub starts: Starts,
     answers: Answers,
     pub busy: Count,
 }
 
-impl IdleChildren for Pool<Arc<Instance>> {
+impl IdleChildren for ItemPool<Arc<Instance>> {
     fn by_slot(&self) -> BTreeMap<u64, usize> {
         self.tally(|instance| instance.zygote_slot())
     }
@@ -71,11 +71,11 @@ impl Instances {
         spawner: Spawner,
         account: Account,
         imports: ImportCache,
-        images: Arc<Images>,
-        idle: Arc<Pool<Arc<Instance>>>,
+        images: Arc<ImageKeeper>,
+        idle: Arc<ItemPool<Arc<Instance>>>,
     ) -> Self {
         let prewarmed = Prewarmed::default();
-        let slots = Slots::default();
+        let slots = SharedInstances::default();
         let starts = Starts::default();
         let answers = Answers::default();
         let busy = Count::default();

@@ -26,7 +26,7 @@ pub(crate) struct Prewarmed {
 struct Set {
     /// The number of instances that should wait.
     wanted: usize,
-    order: Arc<Order>,
+    order: Arc<PrewarmOrder>,
     ready: Vec<Arc<Instance>>,
     /// The number of instances that are being started.
     starting: usize,
@@ -35,7 +35,7 @@ struct Set {
 
 /// A function whose instances are prewarmed: how they are started and what they load.
 #[derive(Debug)]
-pub(crate) struct Order {
+pub(crate) struct PrewarmOrder {
     pub unit: Unit,
     pub limits: Arc<InstanceLimits>,
     pub load: Load,
@@ -45,8 +45,11 @@ impl Prewarmed {
     /// Asks for `wanted` prewarmed instances of a function from now on; 0 ends those that wait.
     pub fn ask(&self, unit: &Unit, limits: &Arc<InstanceLimits>, load: &Load, wanted: usize) {
         let key = limits.key(&unit.digest);
-        let order =
-            Arc::new(Order { unit: unit.clone(), limits: Arc::clone(limits), load: load.clone() });
+        let order = Arc::new(PrewarmOrder {
+            unit: unit.clone(),
+            limits: Arc::clone(limits),
+            load: load.clone(),
+        });
         let replaced = if wanted == 0 {
             self.lock().remove(&key)
         } else {
@@ -87,7 +90,7 @@ impl Prewarmed {
         self.lock().get(key).map_or(0, |set| set.ready.len())
     }
 
-    pub fn missing(&self, now: Instant) -> Vec<(Digest, Arc<Order>, usize)> {
+    pub fn missing(&self, now: Instant) -> Vec<(Digest, Arc<PrewarmOrder>, usize)> {
         let mut missing = Vec::new();
         let mut ended = Vec::new();
         for (key, set) in self.lock().iter_mut() {
@@ -106,7 +109,7 @@ impl Prewarmed {
     pub fn add(
         &self,
         key: &Digest,
-        order: &Arc<Order>,
+        order: &Arc<PrewarmOrder>,
         started: Vec<Arc<Instance>>,
         expected: usize,
     ) {

@@ -16,7 +16,7 @@ use super::instance::Instance;
 use super::rooms::needs_zygote;
 use crate::imports::Child;
 use crate::networks::network::RankNetwork;
-use crate::resources::account::{Rooms, ZygoteRoom, zygote};
+use crate::resources::account::{InstanceRooms, ZygoteRoom, zygote};
 use crate::units::unit::{ENTRY, WarmStart};
 use crate::{Error, InstanceLease, InstanceLimits, Result, Unit};
 
@@ -30,9 +30,9 @@ pub struct PartRoom {
 }
 
 impl PartRoom {
-    fn split(self, count: usize) -> Rooms {
+    fn split(self, count: usize) -> InstanceRooms {
         let Self { ranks, zygote } = self;
-        Rooms { each: ranks.split(count).into_iter().map(Some).collect(), zygote }
+        InstanceRooms { each: ranks.split(count).into_iter().map(Some).collect(), zygote }
     }
 }
 
@@ -108,7 +108,7 @@ impl Instances {
         limits: &InstanceLimits,
         environments: Vec<Environment>,
         network: &RankNetwork,
-        rooms: Rooms,
+        rooms: InstanceRooms,
     ) -> Vec<Result<(Instance, Start)>> {
         let mut root = unit.root.clone();
         root.binds.extend(network.binds());

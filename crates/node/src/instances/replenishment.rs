@@ -10,7 +10,7 @@ use snowmelt_wire::{Kind, Load};
 
 use super::Instances;
 use super::instance::Instance;
-use super::prewarming::Order;
+use super::prewarming::PrewarmOrder;
 use super::rooms::needs_zygote;
 use crate::resources::account::zygote;
 use crate::times::{REPLACED_AFTER, SETTLE_TIMEOUT};
@@ -40,7 +40,7 @@ impl Instances {
     }
 }
 
-async fn fill(instances: Weak<Instances>, key: Digest, order: Arc<Order>, count: usize) {
+async fn fill(instances: Weak<Instances>, key: Digest, order: Arc<PrewarmOrder>, count: usize) {
     let Some(instances) = instances.upgrade() else { return };
     // A call is worth more than an instance that may be needed later: this start waits for nothing
     // and evicts nothing.

@@ -28,32 +28,32 @@ const UNIT: u64 = 1 << 10;
 
 /// A part of the memory that answers may take, held until the value is dropped.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct AnswerSpace {
     _of_tenant: OwnedSemaphorePermit,
     _of_all: OwnedSemaphorePermit,
 }
 
 /// The memory that answers may take, in all and for each tenant.
 #[derive(Debug)]
-pub(crate) struct Rooms {
+pub(crate) struct AnswerBudget {
     all: Arc<Semaphore>,
     // Each semaphore lives as long as answers of its tenant have or wait for memory.
     tenants: Mutex<HashMap<Tenant, Weak<Semaphore>>>,
 }
 
-impl Default for Rooms {
+impl Default for AnswerBudget {
     fn default() -> Self {
         Self { all: semaphore(MAX_UNDER_WAY), tenants: Mutex::default() }
     }
 }
 
-impl Rooms {
+impl AnswerBudget {
     /// Waits for the memory of an answer of `length` bytes.
     ///
     /// # Errors
     /// [`Error::AnswersOfTenantFull`] or [`Error::AnswersFull`] when other answers keep the memory
     /// too long.
-    pub async fn make(&self, tenant: &Tenant, length: u64) -> Result<Room> {
+    pub async fn make(&self, tenant: &Tenant, length: u64) -> Result<AnswerSpace> {
         let count = units(length * COPIES);
         let until = Instant::now() + ROOM_TIMEOUT;
         // The tenant's own bound comes first: an answer that waits for it takes nothing from other
@@ -62,7 +62,7 @@ impl Rooms {
             return Err(Error::AnswersOfTenantFull { tenant: tenant.clone(), most: MAX_OF_TENANT });
         };
         match acquire(Arc::clone(&self.all), count, until).await {
-            Some(of_all) => Ok(Room { _of_tenant: of_tenant, _of_all: of_all }),
+            Some(of_all) => Ok(AnswerSpace { _of_tenant: of_tenant, _of_all: of_all }),
             None => Err(Error::AnswersFull { most: MAX_UNDER_WAY }),
         }
     }
@@ -106,7 +106,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_tenant_whose_answers_are_not_read_leaves_memory_for_those_of_others() {
-        let rooms = Rooms::default();
+        let rooms = AnswerBudget::default();
         let longest = MAX_ANSWER.bytes();
         let held = rooms.make(&tenant(0), longest).await.unwrap();
         let refused = rooms.make(&tenant(0), 1).await;
@@ -118,7 +118,7 @@ mod tests {
 
     #[tokio::test]
     async fn all_tenants_together_are_bounded_too() {
-        let rooms = Rooms::default();
+        let rooms = AnswerBudget::default();
         let longest = MAX_ANSWER.bytes();
         let mut held = Vec::new();
         for number in 0..MAX_UNDER_WAY.bytes() / (longest * COPIES) {
@@ -132,7 +132,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_tenant_without_answers_leaves_no_entry() {
-        let rooms = Rooms::default();
+        let rooms = AnswerBudget::default();
         for number in 0..100 {
             drop(rooms.make(&tenant(number), 1).await.unwrap());
         }

@@ -3,19 +3,19 @@
 use snowmelt_ledger::Use;
 
 use crate::imports::ImportCache;
-use crate::resources::account::{Account, INSTANCE_PATIENCE, Rooms, ZygoteRoom, zygote};
+use crate::resources::account::{Account, INSTANCE_PATIENCE, InstanceRooms, ZygoteRoom, zygote};
 use crate::units::unit::WarmStart;
 use crate::{InstanceLimits, Result, Unit};
 
 /// The source of the room in which an instance is started.
 #[derive(Debug)]
-pub(crate) enum Room {
+pub(crate) enum InstanceRoom {
     /// The room is asked for now, and waited for if there is none.
     Asked(Use),
     /// The room is asked for now, and not waited for.
     AtOnce(Use),
     /// The room was reserved before.
-    Given(Rooms),
+    Given(InstanceRooms),
 }
 
 impl Account {
@@ -29,7 +29,7 @@ impl Account {
         limits: &InstanceLimits,
         use_: Use,
         most: usize,
-    ) -> Result<Rooms> {
+    ) -> Result<InstanceRooms> {
         let first = needs_zygote(imports, unit).then(zygote);
         if let Some(rooms) = self.rooms_at_once(&unit.tenant, limits, use_, (most, first)) {
             return Ok(rooms);
@@ -38,7 +38,7 @@ impl Account {
         let ask = self.ask(&unit.tenant, use_, one);
         let mut room = self.within(ask, INSTANCE_PATIENCE).await?;
         let zygote = first.map(|amount| room.take(amount, Use::Zygote));
-        Ok(Rooms { each: vec![Some(room)], zygote: ZygoteRoom::new(zygote) })
+        Ok(InstanceRooms { each: vec![Some(room)], zygote: ZygoteRoom::new(zygote) })
     }
 }
 

@@ -17,7 +17,7 @@ use crate::Result;
 
 /// The instances with calls under way that others may join, by the key of their unit and limits.
 #[derive(Debug, Default)]
-pub(crate) struct Slots {
+pub(crate) struct SharedInstances {
     // Held for a lookup only, never across a wait.
     shared: Mutex<HashMap<Digest, Vec<Arc<SharedInstance>>>>,
 }
@@ -26,11 +26,11 @@ pub(crate) struct Slots {
 #[derive(Debug, Default)]
 pub(crate) struct SharedInstance {
     pub instance: OnceCell<Arc<Instance>>,
-    // Changed under the lock of `Slots` only.
+    // Changed under the lock of `SharedInstances` only.
     taken: Mutex<u32>,
 }
 
-impl Slots {
+impl SharedInstances {
     /// Takes a slot on an instance that has a free one, or on a new instance (`true`), which the
     /// caller starts. `each` is the number of calls that an instance takes at once.
     pub fn take(&self, key: &Digest, each: u32) -> (Arc<SharedInstance>, bool) {
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn fills_an_instance_before_it_starts_another() {
-        let slots = Slots::default();
+        let slots = SharedInstances::default();
         let key = Digest::of("f");
         let (first, new) = slots.take(&key, 2);
         let (second, joined) = slots.take(&key, 2);
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn an_instance_for_one_call_is_not_shared() {
-        let slots = Slots::default();
+        let slots = SharedInstances::default();
         let key = Digest::of("f");
         let (first, _) = slots.take(&key, 1);
         assert!(slots.take(&key, 1).1);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use snowmelt_network::Networks;
 
 use super::{JobNetworks, blocking};
-use crate::imports::Member;
-use crate::namespaces::{Fresh, Precreated, Waiting};
+use crate::imports::ZygoteMember;
+use crate::namespaces::{Fresh, Precreated, SpareNamespace};
 use crate::times::NETWORK_MADE_AFTER;
 use crate::{Error, Result};
 
@@ -17,7 +17,7 @@ impl JobNetworks {
     pub(crate) async fn fresh(
         &self,
         networks: &Arc<Networks>,
-        zygote: Option<&Member>,
+        zygote: Option<&ZygoteMember>,
     ) -> Result<Fresh> {
         let made = self.room(zygote).take();
         // A process cannot be put into the namespace of a lane that died.
@@ -29,8 +29,12 @@ impl JobNetworks {
         }
     }
 
-    async fn make_fresh(&self, networks: &Arc<Networks>, zygote: Option<&Member>) -> Result<Fresh> {
-        let owner = zygote.map(Member::zygote);
+    async fn make_fresh(
+        &self,
+        networks: &Arc<Networks>,
+        zygote: Option<&ZygoteMember>,
+    ) -> Result<Fresh> {
+        let owner = zygote.map(ZygoteMember::zygote);
         let namespace = match networks.table() {
             Some(table) => self.spawner.make_network_with_table(owner, table).await?,
             None => self.spawner.make_network_with_notifier(owner).await?,
@@ -45,7 +49,7 @@ impl JobNetworks {
 
     /// Makes the namespace for the next job a moment later, if there is none and fewer than the
     /// bound are pre-created.
-    pub(crate) fn prepare(self: &Arc<Self>, zygote: Option<Arc<Member>>) {
+    pub(crate) fn prepare(self: &Arc<Self>, zygote: Option<Arc<ZygoteMember>>) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let own = Arc::downgrade(self);
         runtime.spawn(async move {
@@ -58,7 +62,7 @@ impl JobNetworks {
         });
     }
 
-    async fn precreate(&self, zygote: Option<&Member>) -> Result<()> {
+    async fn precreate(&self, zygote: Option<&ZygoteMember>) -> Result<()> {
         let is_gone = zygote.is_some_and(|member| !member.is_alive());
         let room = self.room(zygote);
         let counted = Arc::clone(&self.bound).try_acquire_owned();
@@ -68,12 +72,12 @@ impl JobNetworks {
             (is_gone, room.is_empty(), counted, networks)
         {
             let fresh = self.make_fresh(&networks, zygote).await?;
-            room.put(Waiting { fresh, _counted: counted });
+            room.put(SpareNamespace { fresh, _counted: counted });
         }
         Ok(())
     }
 
-    fn room<'a>(&'a self, zygote: Option<&'a Member>) -> &'a Precreated {
+    fn room<'a>(&'a self, zygote: Option<&'a ZygoteMember>) -> &'a Precreated {
         zygote.map_or(&self.precreated, |member| &member.precreated)
     }
 }

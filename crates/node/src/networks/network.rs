@@ -16,7 +16,7 @@ use snowmelt_network::{Address, Counters, JobNetwork, JobSpec, RESERVED, Range, 
 use snowmelt_sandbox::{Bind, NetworkNamespace, Sandbox};
 
 use super::{JobNetworks, blocking};
-use crate::imports::{Found, Member};
+use crate::imports::{ImportCoverage, ZygoteMember};
 use crate::namespaces::Fresh;
 use crate::resources::account::ZygoteRoom;
 use crate::times::{UNSENT_ASKED_EVERY, UNSENT_STANDS_STILL};
@@ -52,9 +52,9 @@ pub struct RankNetwork {
     /// The network namespace in which the ranks run.
     pub namespace: NetworkNamespace,
     /// The zygote that forks the ranks; `None` for programs.
-    pub(crate) zygote: Option<(Arc<Member>, Found)>,
+    pub(crate) zygote: Option<(Arc<ZygoteMember>, ImportCoverage)>,
     networks: Weak<JobNetworks>,
-    files: Files,
+    files: JobFiles,
 }
 
 impl Drop for RankNetwork {
@@ -68,7 +68,7 @@ impl Drop for RankNetwork {
 
 /// The files `hosts`, `peers` and `peers6` of a job, which all its ranks see; removed when dropped.
 #[derive(Debug)]
-struct Files {
+struct JobFiles {
     folder: PathBuf,
 }
 
@@ -96,7 +96,7 @@ impl JobNetworks {
             }
         });
         let Fresh { namespace, furnished } = fresh?;
-        let files = Files::write(&self.folder.join("files").join(&spec.job), hosts)?;
+        let files = JobFiles::write(&self.folder.join("files").join(&spec.job), hosts)?;
         let network = blocking(move || networks.create_configured(spec, furnished)).await??;
         let network = Arc::new(Mutex::new(network));
         let networks = Arc::downgrade(self);
@@ -185,7 +185,7 @@ impl RankNetwork {
     }
 }
 
-impl Files {
+impl JobFiles {
     fn write(folder: &Path, hosts: &[HostRanks]) -> Result<Self> {
         let files = Self { folder: folder.to_owned() };
         let mut names = "127.0.0.1 localhost\n".to_owned();
@@ -217,7 +217,7 @@ impl Files {
     }
 }
 
-impl Drop for Files {
+impl Drop for JobFiles {
     fn drop(&mut self) {
         // A folder that cannot be removed goes with the folder of the platform.
         drop(std::fs::remove_dir_all(&self.folder));

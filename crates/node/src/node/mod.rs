@@ -9,8 +9,8 @@
 //! | files and secrets of functions | `files` |
 //! | the cluster that the host belongs to | `cluster` |
 //!
-//! Invariant: the rooms below know nothing of the node. Each has what it needs from its constructor,
-//! except for the cluster that the host joins later.
+//! Invariant: the rooms below know nothing of the node. Each has what it needs from its
+//! constructor, except for the cluster that the host joins later.
 
 mod cluster;
 mod files;
@@ -31,13 +31,13 @@ use snowmelt_types::{ByteSize, Digest, ErrorReport, Tenant};
 use snowmelt_wire::{Load, SourceCode};
 
 use crate::files::shared_files::SharedFiles;
-use crate::images::{Images, Settings as ImageSettings, TreePlace};
+use crate::images::{ImageKeeper, ImageSettings, TreePlace};
 use crate::imports::ImportCache;
 use crate::instances::Instances;
 use crate::networks::JobNetworks;
 use crate::resources::account::Account;
 use crate::resources::count::Count;
-use crate::resources::pool::Pool;
+use crate::resources::pool::ItemPool;
 use crate::times::MAINTENANCE_INTERVAL;
 use crate::units::preparation::Preparation;
 use crate::units::unit::WarmStart;
@@ -100,7 +100,7 @@ pub struct Usage {
 struct Inner {
     spawner: Spawner,
     account: Account,
-    images: Arc<Images>,
+    images: Arc<ImageKeeper>,
     imports: ImportCache,
     preparation: Preparation,
     /// The files of functions on their way between hosts.
@@ -113,9 +113,9 @@ struct Inner {
 impl Node {
     /// Opens the stores; starts only the maintenance of idle sandboxes.
     pub fn new(options: Options, spawner: Spawner) -> Result<Self> {
-        let instances = Arc::new(Pool::new(options.handler_cache));
+        let instances = Arc::new(ItemPool::new(options.handler_cache));
         let slots = options.zygotes.unwrap_or_else(|| spawner.zygote_slots());
-        let workers = Arc::new(Pool::new(ByteSize(u64::MAX)));
+        let workers = Arc::new(ItemPool::new(ByteSize(u64::MAX)));
         let idle = Arc::clone(&instances);
         let idle_workers = Arc::clone(&workers);
         let account = Account::new(options.capacity, options.overcommit, idle, idle_workers);
@@ -125,7 +125,7 @@ impl Node {
         if let Some(file) = &options.images.ca_file {
             trust_authorities(file)?;
         }
-        let images = Arc::new(Images::new(
+        let images = Arc::new(ImageKeeper::new(
             options.program,
             options.state_dir.clone(),
             options.images_dir,

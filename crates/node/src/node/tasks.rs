@@ -14,7 +14,7 @@ use crate::instances::acquisition::Environment;
 use crate::instances::ranks::PartRoom;
 use crate::instances::rooms::needs_zygote;
 use crate::networks::network::{HostRanks, RankNetwork};
-use crate::resources::account::{Account, Rooms, ZygoteRoom};
+use crate::resources::account::{Account, InstanceRooms, ZygoteRoom};
 use crate::{InstanceLease, InstanceLimits, Node, Result, Unit, WorkerLease, WorkerSpec};
 
 impl Node {
@@ -37,7 +37,7 @@ impl Node {
         limits: &InstanceLimits,
         use_: Use,
         most: usize,
-    ) -> Result<Rooms> {
+    ) -> Result<InstanceRooms> {
         self.inner.account.rooms(&self.inner.imports, unit, limits, use_, most).await
     }
 
@@ -73,7 +73,7 @@ impl Node {
         &self,
         unit: &Unit,
         limits: &Arc<InstanceLimits>,
-        rooms: Rooms,
+        rooms: InstanceRooms,
     ) -> Vec<Result<InstanceLease>> {
         self.inner.instances.lease_in(unit, limits, rooms).await
     }

@@ -37,23 +37,23 @@ impl LogText {
 /// Reads the output of one sandbox for as long as the collector lives.
 #[derive(Debug)]
 pub(crate) struct LogCollector {
-    shared: Arc<Shared>,
+    shared: Arc<LogPipe>,
     reader: AbortHandle,
     hidden: Secrets,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct LogPipe {
     pipe: pipe::Receiver,
     // The most bytes that are kept between two reads.
     most: usize,
     // The lock is held while bytes are moved out of the pipe, so that `take` sees all that was
     // written before.
-    kept: Mutex<Kept>,
+    kept: Mutex<LogBuffer>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct LogBuffer {
     bytes: Vec<u8>,
     dropped: u64,
 }
@@ -63,7 +63,7 @@ impl LogCollector {
     pub fn new(read_end: OwnedFd, most: ByteSize) -> std::io::Result<Self> {
         let pipe = pipe::Receiver::from_owned_fd(read_end)?;
         let most = usize::try_from(most.bytes()).unwrap_or(usize::MAX);
-        let shared = Arc::new(Shared { pipe, most, kept: Mutex::default() });
+        let shared = Arc::new(LogPipe { pipe, most, kept: Mutex::default() });
         let reader = tokio::spawn(read_all(Arc::clone(&shared))).abort_handle();
         Ok(Self { shared, reader, hidden: Secrets::default() })
     }
@@ -92,13 +92,13 @@ impl Drop for LogCollector {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+impl LogPipe {
+    fn lock(&self) -> MutexGuard<'_, LogBuffer> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-async fn read_all(shared: Arc<Shared>) {
+async fn read_all(shared: Arc<LogPipe>) {
     while shared.pipe.readable().await.is_ok() {
         let read = |buffer: &mut [u8]| shared.pipe.try_read(buffer);
         if drain(&mut shared.lock(), shared.most, read) == Drained::Ended {
@@ -117,7 +117,7 @@ enum Drained {
 
 /// Moves at most a few pipefuls, so that one writer cannot hold the lock for ever.
 fn drain(
-    kept: &mut Kept,
+    kept: &mut LogBuffer,
     most: usize,
     mut read: impl FnMut(&mut [u8]) -> std::io::Result<usize>,
 ) -> Drained {
@@ -133,7 +133,7 @@ fn drain(
     Drained::ForNow
 }
 
-impl Kept {
+impl LogBuffer {
     fn add(&mut self, read: &[u8], most: usize) {
         let room = most.saturating_sub(self.bytes.len());
         let (kept, dropped) = read.split_at(room.min(read.len()));

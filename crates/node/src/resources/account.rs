@@ -14,7 +14,7 @@ use snowmelt_types::{ByteSize, Tenant};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-use super::pool::Pool;
+use super::pool::ItemPool;
 use crate::{Error, InstanceLimits, Result, machine_memory};
 
 /// How long the start of an instance waits for room. Most calls end sooner than that, and a caller
@@ -76,7 +76,7 @@ pub(crate) trait IdlePool: Debug + Send + Sync {
     fn end_oldest(&self) -> bool;
 }
 
-impl<T: Debug + Send> IdlePool for Pool<T> {
+impl<T: Debug + Send> IdlePool for ItemPool<T> {
     fn oldest(&self) -> Option<Instant> {
         Self::oldest(self)
     }
@@ -97,7 +97,7 @@ pub enum MayEnd {
 
 /// Room for instances, and for the zygote that has to be started for them.
 #[derive(Debug, Default)]
-pub struct Rooms {
+pub struct InstanceRooms {
     /// The reservation of each instance; `None` for an instance that runs in room that somebody
     /// else keeps.
     pub each: Vec<Option<Reservation>>,
@@ -241,12 +241,15 @@ impl Account {
         limits: &InstanceLimits,
         use_: Use,
         (most, first): (usize, Option<Amount>),
-    ) -> Rooms {
+    ) -> InstanceRooms {
         let ask = |use_, amount| self.ask(tenant, use_, amount);
         let zygote = first.map(|amount| self.ledger.try_reserve(&ask(Use::Zygote, amount)));
-        let Ok(zygote) = zygote.transpose() else { return Rooms::default() };
+        let Ok(zygote) = zygote.transpose() else { return InstanceRooms::default() };
         let rooms = self.ledger.try_reserve_up_to(&ask(use_, self.instance(limits)), most);
-        Rooms { each: rooms.into_iter().map(Some).collect(), zygote: ZygoteRoom::new(zygote) }
+        InstanceRooms {
+            each: rooms.into_iter().map(Some).collect(),
+            zygote: ZygoteRoom::new(zygote),
+        }
     }
 
     /// Reserves room at once for as many new instances as there is, `most` at most, and for their
@@ -258,7 +261,7 @@ impl Account {
         limits: &InstanceLimits,
         use_: Use,
         (most, first): (usize, Option<Amount>),
-    ) -> Option<Rooms> {
+    ) -> Option<InstanceRooms> {
         let ask = |use_, amount| self.ask(tenant, use_, amount);
         let zygote = match first {
             Some(amount) => Some(self.at_once(&ask(Use::Zygote, amount)).ok()?),
@@ -266,7 +269,7 @@ impl Account {
         };
         let each = self.up_to(&ask(use_, self.instance(limits)), most);
         let each: Vec<_> = each.into_iter().map(Some).collect();
-        (!each.is_empty()).then(|| Rooms { each, zygote: ZygoteRoom::new(zygote) })
+        (!each.is_empty()).then(|| InstanceRooms { each, zygote: ZygoteRoom::new(zygote) })
     }
 
     /// Makes a request for room; reserves nothing yet.

@@ -14,7 +14,7 @@ use snowmelt_types::{ByteSize, Digest};
 
 /// A pool of idle items by key.
 #[derive(Debug)]
-pub(crate) struct Pool<T> {
+pub(crate) struct ItemPool<T> {
     budget: u64,
     // Held for a push or a pop only, never across a wait.
     state: Mutex<State<T>>,
@@ -23,7 +23,7 @@ pub(crate) struct Pool<T> {
 #[derive(Debug)]
 struct State<T> {
     /// The idle items by the order of their return.
-    idle: BTreeMap<u64, Idle<T>>,
+    idle: BTreeMap<u64, IdleItem<T>>,
     /// The places in `idle` of each key's items, the last returned last.
     keys: HashMap<Digest, Vec<u64>>,
     /// The reason for which an idle item of a key was removed last.
@@ -46,7 +46,7 @@ pub enum RemovalReason {
 const MAX_GONE: usize = 4096;
 
 #[derive(Debug)]
-struct Idle<T> {
+struct IdleItem<T> {
     key: Digest,
     item: T,
     since: Instant,
@@ -54,7 +54,7 @@ struct Idle<T> {
     bytes: u64,
 }
 
-impl<T> Pool<T> {
+impl<T> ItemPool<T> {
     /// Makes a pool whose items hold at most `budget` bytes of memory together.
     pub fn new(budget: ByteSize) -> Self {
         let figures = PoolFigures { budget: budget.bytes(), ..PoolFigures::default() };
@@ -91,7 +91,7 @@ impl<T> Pool<T> {
         let since = Instant::now();
         let until = since + keep;
         let bytes = memory.bytes();
-        state.idle.insert(place, Idle { key, item, since, until, bytes });
+        state.idle.insert(place, IdleItem { key, item, since, until, bytes });
         let mut evicted = Vec::new();
         while state.figures.bytes > self.budget {
             let Some((&oldest, _)) = state.idle.first_key_value() else { break };
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn hands_out_the_last_returned_and_expires_the_old() {
-        let pool = Pool::new(mib(100));
+        let pool = ItemPool::new(mib(100));
         let key = Digest::of("key");
         pool.put(key.clone(), "old", Duration::ZERO, mib(1));
         pool.put(key.clone(), "new", LONG, mib(1));
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn it_is_known_why_nothing_is_idle() {
-        let pool = Pool::new(mib(10));
+        let pool = ItemPool::new(mib(10));
         let key = Digest::of("key");
         assert_eq!(pool.removal_reason(&key), None);
         pool.put(key.clone(), "old", Duration::ZERO, mib(1));
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn keys_do_not_mix() {
-        let pool = Pool::new(mib(100));
+        let pool = ItemPool::new(mib(100));
         pool.put(Digest::of("a"), 1, LONG, mib(1));
         assert_eq!(pool.take(&Digest::of("b")), None);
         assert_eq!((pool.figures().idle, pool.count(&Digest::of("a"))), (1, 1));
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn the_one_that_is_idle_longest_makes_room_elsewhere() {
-        let pool = Pool::new(mib(100));
+        let pool = ItemPool::new(mib(100));
         let key = Digest::of("key");
         assert_eq!((pool.oldest(), pool.evict_oldest()), (None, None));
         let before = Instant::now();
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_full_budget_evicts_the_least_recently_used_of_all_keys() {
-        let pool = Pool::new(mib(10));
+        let pool = ItemPool::new(mib(10));
         let one = Digest::of("one");
         let other = Digest::of("other");
         pool.put(one.clone(), "first", LONG, mib(4));

@@ -33,7 +33,7 @@ pub(crate) struct Installed {
 
 /// The opened interpreters by the paths of their programs: at most one for each version that is
 /// looked for. A cell is empty while its interpreter is being opened.
-type Opened = HashMap<PathBuf, Arc<OnceCell<Arc<Interpreter>>>>;
+type OpenedInterpreters = HashMap<PathBuf, Arc<OnceCell<Arc<Interpreter>>>>;
 
 /// The interpreters of a node, opened when they are needed.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub(crate) struct Interpreters {
     named: Option<PathBuf>,
     // Asked for at the first user function only: a plain query needs none.
     default: OnceCell<Python>,
-    opened: Mutex<Opened>,
+    opened: Mutex<OpenedInterpreters>,
 }
 
 impl Interpreters {
@@ -99,7 +99,7 @@ impl Interpreters {
         figures
     }
 
-    fn opened(&self) -> std::sync::MutexGuard<'_, Opened> {
+    fn opened(&self) -> std::sync::MutexGuard<'_, OpenedInterpreters> {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -13,7 +13,7 @@ use snowmelt_wire::SourceCode;
 use super::interpreters::{Installed, Interpreters};
 use super::programs;
 use crate::files::function_files::Budget;
-use crate::images::{Images, TreePlace};
+use crate::images::{ImageKeeper, TreePlace};
 use crate::{CodeStore, Error, FileStore, InstanceLimits, Language, ProgramRequest, Result, Unit};
 
 /// The stores, interpreters and images with which units are prepared.
@@ -27,13 +27,17 @@ pub(crate) struct Preparation {
     pub files: FileStore,
     /// The files of functions that control has sent, where this host runs tasks for it.
     pub received: FileStore,
-    pub images: Arc<Images>,
+    pub images: Arc<ImageKeeper>,
 }
 
 impl Preparation {
     /// Opens the stores in a state folder; `SNOWMELT_FILES_MAX` is the budget of each tenant's
     /// files.
-    pub fn new(state_dir: PathBuf, python: Option<PathBuf>, images: Arc<Images>) -> Result<Self> {
+    pub fn new(
+        state_dir: PathBuf,
+        python: Option<PathBuf>,
+        images: Arc<ImageKeeper>,
+    ) -> Result<Self> {
         let codes = CodeStore::open(state_dir.join("code"))?;
         let store = |name: &str| FileStore::new(state_dir.join("files").join(name));
         let most = std::env::var("SNOWMELT_FILES_MAX").ok();

@@ -19,7 +19,7 @@ use crate::Secrets;
 use crate::files::code::CODE_FILE;
 use crate::files::function_files::FileTree;
 use crate::images;
-use crate::imports::{CodeBinds, Packages, Scope, Set, Source, Want};
+use crate::imports::{CodeBinds, Packages, Set, Want, ZygoteScope, ZygoteSource};
 
 pub(crate) const RUNTIME: &str = "/opt/snowmelt/runtime";
 pub(crate) const PACKAGES: &str = "/opt/snowmelt/packages";
@@ -101,7 +101,7 @@ pub(crate) enum WarmStart {
 #[derive(Clone, Debug)]
 pub(crate) struct Forked {
     pub want: Want,
-    pub source: Source,
+    pub source: ZygoteSource,
 }
 
 /// A program of any language that speaks the dialogue of `docs/reference/runtimes.md` over its
@@ -146,7 +146,7 @@ impl Unit {
     pub(crate) fn python(tenant: &Tenant, code: (Digest, PathBuf), installed: Installed) -> Self {
         let Installed { environment, interpreter, modules } = installed;
         let Interpreter { python, installer, runtime } = &*interpreter;
-        let scope = Scope { tenant: tenant.clone(), base: base_digest(python, runtime) };
+        let scope = ZygoteScope { tenant: tenant.clone(), base: base_digest(python, runtime) };
         let wheels = environment.wheels.iter();
         let wheels = wheels.map(|wheel| (wheel.digest.clone(), names(&wheel.modules))).collect();
         let want = Want { scope, set: set(wheels, modules, &code.0) };
@@ -155,7 +155,7 @@ impl Unit {
         root.binds.push(bind(&environment.path, PACKAGES));
         root.binds.push(bind(&code.1, CODE));
         let digest = digest(&want, &environment.digest, &code.0);
-        let source = Source {
+        let source = ZygoteSource {
             base,
             packages: Packages::Unpacked {
                 environment,

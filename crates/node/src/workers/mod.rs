@@ -14,7 +14,7 @@ use snowmelt_sandbox::Spawner;
 
 use crate::resources::account::Account;
 use crate::resources::count::Count;
-use crate::resources::pool::Pool;
+use crate::resources::pool::ItemPool;
 use worker::Worker;
 
 /// The query workers of a node: idle and in use.
@@ -24,7 +24,7 @@ pub(crate) struct Workers {
     pub account: Account,
     /// The path of the program that runs as a worker.
     pub program: PathBuf,
-    pub idle: Arc<Pool<Worker>>,
+    pub idle: Arc<ItemPool<Worker>>,
     pub busy: Count,
 }
 

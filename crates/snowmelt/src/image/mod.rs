@@ -31,7 +31,7 @@ use snowmelt_api::PruneRequest;
 use snowmelt_control::client::ApiClient;
 use snowmelt_image::Result;
 use snowmelt_image::source::{OciLayout, Reference, trust_authorities};
-use snowmelt_node::Found;
+use snowmelt_node::ResolvedImage;
 use snowmelt_types::{ByteSize, ErrorReport, Report};
 
 use crate::args::{ImageCommand, ImagePruneArgs, ImageRmArgs};
@@ -94,7 +94,7 @@ fn key(config: &Config, printer: Printer) -> CommandOutcome {
 
 /// The folder of local images; created if it does not exist.
 fn layout(config: &Config) -> Result<OciLayout> {
-    OciLayout::create(&Found::local_folder(&config.state.value))
+    OciLayout::create(&ResolvedImage::local_folder(&config.state.value))
 }
 
 /// A name without the prefix `docker.io/library/`, which names without a registry get.

@@ -9,7 +9,7 @@ use snowmelt_api::{ClientImage, OriginalManifest, RegistryAccess, RegistryLogin}
 use snowmelt_control::client::LocalImage;
 use snowmelt_image::source::{Access, Authorities, Credentials, ImageLocation, Reference};
 use snowmelt_image::{Error, Result};
-use snowmelt_node::{Found, find_image, has_registry};
+use snowmelt_node::{ResolvedImage, find_image, has_registry};
 use snowmelt_types::{ErrorReport, Report};
 
 use crate::config::Config;
@@ -85,7 +85,7 @@ pub(super) fn is_path(name: &str) -> bool {
 }
 
 /// Finds an image in this process, because an image of the command is in a layout folder.
-pub(super) async fn find(config: &Config, name: &str) -> Result<Found, ErrorReport> {
+pub(super) async fn find(config: &Config, name: &str) -> Result<ResolvedImage, ErrorReport> {
     let found = find_image(&config.state.value, name, &Access::own()).await;
     found.map_err(|error| match name.parse::<ImageLocation>() {
         Ok(place) => place.explained(error).report(),

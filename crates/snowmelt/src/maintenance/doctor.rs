@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use snowmelt_node::doctor::{self, Check, Status};
+use snowmelt_node::doctor::{self, Check, CheckStatus};
 
 use crate::args::{DoctorArgs, ShowFormat};
 use crate::config::Config;
@@ -24,8 +24,8 @@ pub fn run(args: &DoctorArgs, config: &Config, printer: Printer) -> CommandOutco
         ShowFormat::Table => table(&checks),
     };
     printer::print(&shown)?;
-    let failed = count(&checks, Status::Fail);
-    let warned = count(&checks, Status::Warn);
+    let failed = count(&checks, CheckStatus::Fail);
+    let warned = count(&checks, CheckStatus::Warn);
     printer.note(&format!("{failed} failed, {warned} warned, {} checked", checks.len()));
     Ok(exit(failed, warned))
 }
@@ -38,13 +38,13 @@ fn exit(failed: usize, warned: usize) -> u8 {
     }
 }
 
-fn count(checks: &[Check], status: Status) -> usize {
+fn count(checks: &[Check], status: CheckStatus) -> usize {
     checks.iter().filter(|check| check.status == status).count()
 }
 
 fn table(checks: &[Check]) -> String {
     let row = |check: &Check| {
-        let mend = check.mend.clone().filter(|_| check.status != Status::Ok);
+        let mend = check.mend.clone().filter(|_| check.status != CheckStatus::Ok);
         let found = check.found.clone();
         let needed = check.needed.clone();
         [Some(word(check.status).to_owned()), Some(check.name.clone()), Some(found), Some(needed)]
@@ -71,7 +71,7 @@ fn stacked(checks: &[Check], width: usize) -> String {
     for check in checks {
         let line = format!("{:<4}  {}: {}", word(check.status), check.name, check.found);
         shown += &folded(&line, width);
-        if check.status != Status::Ok {
+        if check.status != CheckStatus::Ok {
             let _ = writeln!(shown, "      needed: {}", check.needed);
             if let Some(mend) = &check.mend {
                 let _ = writeln!(shown, "      fix: {mend}");
@@ -100,11 +100,11 @@ fn folded(line: &str, width: usize) -> String {
     folded + "\n"
 }
 
-fn word(status: Status) -> &'static str {
+fn word(status: CheckStatus) -> &'static str {
     match status {
-        Status::Ok => "ok",
-        Status::Warn => "warn",
-        Status::Fail => "fail",
+        CheckStatus::Ok => "ok",
+        CheckStatus::Warn => "warn",
+        CheckStatus::Fail => "fail",
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use snowmelt_api::{PoolStatus, SpawnerHealth};
-use snowmelt_node::doctor::{Check, Status};
+use snowmelt_node::doctor::{Check, CheckStatus};
 
 use crate::config::Config;
 use crate::platform::{self, CommandPlatform};
@@ -23,27 +23,27 @@ pub fn check(config: &Config, printer: Printer) -> Option<Check> {
         });
     Some(match asked {
         Ok(Ok(Ok(status))) => row(of(&status.spawner), of_spawner(&status.spawner)),
-        Ok(Ok(Err(report))) => row(Status::Fail, report.message),
-        Ok(Err(_)) => row(Status::Fail, "it does not respond".to_owned()),
-        Err(failure) => row(Status::Fail, failure.report.message),
+        Ok(Ok(Err(report))) => row(CheckStatus::Fail, report.message),
+        Ok(Err(_)) => row(CheckStatus::Fail, "it does not respond".to_owned()),
+        Err(failure) => row(CheckStatus::Fail, failure.report.message),
     })
 }
 
-fn row(status: Status, found: String) -> Check {
+fn row(status: CheckStatus, found: String) -> Check {
     let mend = match status {
-        Status::Ok => None,
-        Status::Warn => Some("wait a moment and check again".to_owned()),
-        Status::Fail => Some("snowmelt down; snowmelt up".to_owned()),
+        CheckStatus::Ok => None,
+        CheckStatus::Warn => Some("wait a moment and check again".to_owned()),
+        CheckStatus::Fail => Some("snowmelt down; snowmelt up".to_owned()),
     };
     let needed = "a running spawner".to_owned();
     Check { name: "running server".to_owned(), status, found, needed, mend }
 }
 
-fn of(spawner: &SpawnerHealth) -> Status {
+fn of(spawner: &SpawnerHealth) -> CheckStatus {
     match (&spawner.failure, spawner.processes.is_empty()) {
-        (Some(_), _) => Status::Fail,
-        (None, true) => Status::Warn,
-        (None, false) => Status::Ok,
+        (Some(_), _) => CheckStatus::Fail,
+        (None, true) => CheckStatus::Warn,
+        (None, false) => CheckStatus::Ok,
     }
 }
 
@@ -85,12 +85,12 @@ mod tests {
         let missing = SpawnerHealth::default();
         assert_eq!(
             (of(&missing), &*of_spawner(&missing)),
-            (Status::Warn, "it died; another is being started")
+            (CheckStatus::Warn, "it died; another is being started")
         );
         let failed = SpawnerHealth { failure: Some("no memory".to_owned()), ..missing.clone() };
-        assert_eq!((of(&failed), &*of_spawner(&failed)), (Status::Fail, "no memory"));
+        assert_eq!((of(&failed), &*of_spawner(&failed)), (CheckStatus::Fail, "no memory"));
         let healthy = SpawnerHealth { processes: vec![7, 8], replaced: 2, failure: None };
-        assert_eq!(of(&healthy), Status::Ok);
+        assert_eq!(of(&healthy), CheckStatus::Ok);
         assert_eq!(of_spawner(&healthy), "2 processes; replaced 2 times after it died");
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use snowmelt_ledger::Reservation;
-use snowmelt_node::{InstanceLease, Rooms, WorkerLease};
+use snowmelt_node::{InstanceLease, InstanceRooms, WorkerLease};
 use tokio::sync::{Mutex as AsyncMutex, OwnedSemaphorePermit, Semaphore};
 
 /// The room that a query has on a host, beside the sandboxes of its tasks.
@@ -51,7 +51,7 @@ pub(crate) enum SandboxOrigin<Lease, New> {
 pub(crate) struct TaskRoom {
     pub worker: SandboxOrigin<WorkerLease, Option<Reservation>>,
     /// The instances of the task's UDFs, in the order of the UDFs.
-    pub udfs: Vec<SandboxOrigin<InstanceLease, Rooms>>,
+    pub udfs: Vec<SandboxOrigin<InstanceLease, InstanceRooms>>,
     pub kept: Option<RoomPermit>,
 }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures::future::try_join_all;
 use snowmelt_ledger::Reservation;
-use snowmelt_node::{Error, InstanceLease, LOAD_LIMIT, Rooms, WorkerLease, WorkerSpec};
+use snowmelt_node::{Error, InstanceLease, InstanceRooms, LOAD_LIMIT, WorkerLease, WorkerSpec};
 use snowmelt_rpc::trace::SPANS;
 use snowmelt_types::{ByteSize, Code, ErrorReport, Report, Tenant, micros};
 use snowmelt_wire::{
@@ -143,7 +143,7 @@ impl QueryRunner {
     async fn udf(
         &self,
         name: &str,
-        place: SandboxOrigin<InstanceLease, Rooms>,
+        place: SandboxOrigin<InstanceLease, InstanceRooms>,
     ) -> Result<(Beside, UdfConnection), Error> {
         let Some(bound) = self.udfs.get(name) else {
             let message = format!("the plan calls `{name}`, which the query does not have");

@@ -22,8 +22,8 @@ use std::time::Instant;
 
 use snowmelt_ledger::{Amount, Reservation, Use, Waiting};
 use snowmelt_node::{
-    Error, FIRST_ZYGOTE, InstanceLease, MayEnd, QUERY_PATIENCE, Result, Rooms, Unit, WorkerLease,
-    WorkerSpec, ZygoteRoom, zygote,
+    Error, FIRST_ZYGOTE, InstanceLease, InstanceRooms, MayEnd, QUERY_PATIENCE, Result, Unit,
+    WorkerLease, WorkerSpec, ZygoteRoom, zygote,
 };
 use snowmelt_types::{ByteSize, Code, CpuMillis, ErrorReport};
 use snowmelt_wire::TaskAsk;
@@ -121,13 +121,15 @@ impl QueryRunner {
     }
 
     /// Takes the room of an instance that the driver calls itself.
-    pub(crate) async fn own_room(&self, name: &str) -> Result<Rooms> {
+    pub(crate) async fn own_room(&self, name: &str) -> Result<InstanceRooms> {
         let own = lock(&self.room.own).remove(name);
         let Some(udf) = self.udfs.get(name).map(|bound| &bound.udf) else {
-            return Ok(Rooms { each: vec![None], zygote: ZygoteRoom::default() });
+            return Ok(InstanceRooms { each: vec![None], zygote: ZygoteRoom::default() });
         };
         match own {
-            Some(room) => Ok(Rooms { each: vec![Some(room)], zygote: self.kept_zygote(&udf.unit) }),
+            Some(room) => {
+                Ok(InstanceRooms { each: vec![Some(room)], zygote: self.kept_zygote(&udf.unit) })
+            }
             None => {
                 let node = &self.host.node;
                 node.rooms(&udf.unit, &udf.limits, Use::Udf, 1).await
@@ -247,12 +249,15 @@ impl QueryRunner {
                 (Some(idle), _) => SandboxOrigin::Idle(idle),
                 (None, Some(bound)) => SandboxOrigin::New(self.divide_udf(&bound.udf, room)),
                 // The start of it fails.
-                (None, None) => SandboxOrigin::New(Rooms { each: vec![None], ..Rooms::default() }),
+                (None, None) => SandboxOrigin::New(InstanceRooms {
+                    each: vec![None],
+                    ..InstanceRooms::default()
+                }),
             });
         TaskRoom { worker, udfs: udfs.collect(), kept: None }
     }
 
-    fn divide_udf(&self, udf: &UdfBinding, room: &mut Option<Reservation>) -> Rooms {
+    fn divide_udf(&self, udf: &UdfBinding, room: &mut Option<Reservation>) -> InstanceRooms {
         let own = part(room, self.host.node.account().instance(&udf.limits), Use::Udf);
         let zygote = match room {
             Some(room) if self.host.node.needs_zygote(&udf.unit) => {
@@ -261,7 +266,7 @@ impl QueryRunner {
             Some(_) => ZygoteRoom::default(),
             None => self.kept_zygote(&udf.unit),
         };
-        Rooms { each: vec![own], zygote }
+        InstanceRooms { each: vec![own], zygote }
     }
 
     /// Returns room for the zygote that an instance in the kept room needs: a part of the room that

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use snowmelt_api::FileRefs;
 use snowmelt_ledger::Use;
-use snowmelt_node::{Error, InstanceLease, InstanceLimits, Node, Rooms, Secrets, Unit};
+use snowmelt_node::{Error, InstanceLease, InstanceLimits, InstanceRooms, Node, Secrets, Unit};
 use snowmelt_types::Digest;
 use snowmelt_wire::{Load, SourceCode};
 
@@ -97,7 +97,7 @@ impl BoundUdf {
     pub async fn lease(
         &self,
         node: &Node,
-        mut rooms: Rooms,
+        mut rooms: InstanceRooms,
         beside: usize,
     ) -> snowmelt_node::Result<InstanceLease> {
         let UdfBinding { unit, limits, .. } = &self.udf;

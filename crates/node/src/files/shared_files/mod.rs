@@ -25,10 +25,10 @@ use snowmelt_rpc::HostStream;
 use snowmelt_types::Tenant;
 
 use super::code::state;
-use crate::images::{HeldImage, Images, Sharing};
+use crate::images::{HeldImage, ImageKeeper, Sharing};
 use crate::{Error, FileStore, Result, TreePlace, UNUSED_KEPT};
 use blocks::BlockFiles;
-use dial::Dial;
+use dial::FileDialer;
 
 pub use dial::FILE_BLOCKS;
 
@@ -65,9 +65,9 @@ pub fn is_file_tree(tree: &str) -> bool {
 
 /// The files that this host shares with other hosts of its cluster.
 pub(crate) struct SharedFiles {
-    images: Arc<Images>,
+    images: Arc<ImageKeeper>,
     made: BlockFiles,
-    dial: Arc<Dial>,
+    dial: Arc<FileDialer>,
     sharing: Sharing,
     /// The blocks of the blobs that were made on this host.
     own: Arc<BlockStore>,
@@ -85,10 +85,10 @@ impl std::fmt::Debug for SharedFiles {
 
 impl SharedFiles {
     /// Makes the value; opens nothing yet.
-    pub fn new(state_dir: &Path, images: Arc<Images>) -> Self {
+    pub fn new(state_dir: &Path, images: Arc<ImageKeeper>) -> Self {
         let made = BlockFiles::new(state_dir.join("files").join("blocks"));
-        let dial = Arc::new(Dial::new(Arc::clone(&images)));
-        let connect: Arc<Dial> = Arc::clone(&dial);
+        let dial = Arc::new(FileDialer::new(Arc::clone(&images)));
+        let connect: Arc<FileDialer> = Arc::clone(&dial);
         let sharing = Sharing::new(connect, images.share());
         Self {
             own: Arc::new(BlockStore::new(Arc::new(LocalSource::new(made.folder())), None)),

@@ -30,8 +30,8 @@ use snowmelt_kernel::namespace::{flags, join, unshare};
 use snowmelt_kernel::{mount, packet};
 use snowmelt_types::Report;
 
-use super::message::{Ask, Control, LONGEST, Notice, READY};
-use super::peers::Dial;
+use super::message::{DaemonControl, DaemonRequest, LONGEST, Notice, READY};
+use super::peers::PeerDialer;
 use super::stores::Stores;
 use mounts::Mounts;
 
@@ -49,8 +49,10 @@ pub fn image_daemon_main() -> ExitCode {
 fn run() -> io::Result<()> {
     let control = io::stdin().as_fd().try_clone_to_owned()?;
     let begun = receive(&control)?;
-    let Some((Control::Begin { state, folder, settings, mounts: adopted, authorization }, mut fds)) =
-        begun
+    let Some((
+        DaemonControl::Begin { state, folder, settings, mounts: adopted, authorization },
+        mut fds,
+    )) = begun
     else {
         return Ok(());
     };
@@ -67,7 +69,7 @@ fn run() -> io::Result<()> {
         return packet::send(&control, error.to_string().as_bytes(), &[]);
     }
     let stores = Stores::new(&state, settings);
-    let connect = Arc::new(Dial::new(authorization.as_deref(), control.try_clone()?));
+    let connect = Arc::new(PeerDialer::new(authorization.as_deref(), control.try_clone()?));
     let mounts = Arc::new(Mounts::new(stores, folder, runtime.handle().clone(), connect));
     // The namespace is ready to be held by the node.
     packet::send(&control, READY, &[])?;
@@ -105,15 +107,15 @@ fn run() -> io::Result<()> {
     std::process::exit(0)
 }
 
-fn heed(mounts: &Mounts, said: &Control, mut fds: Vec<OwnedFd>) {
+fn heed(mounts: &Mounts, said: &DaemonControl, mut fds: Vec<OwnedFd>) {
     match said {
-        Control::Begin { .. } => {}
-        Control::Adopt(spec, form) => mounts.adopt(spec, *form, fds.pop()),
-        Control::Ready(digest) => mounts.record(digest),
+        DaemonControl::Begin { .. } => {}
+        DaemonControl::Adopt(spec, form) => mounts.adopt(spec, *form, fds.pop()),
+        DaemonControl::Ready(digest) => mounts.record(digest),
     }
 }
 
-fn receive(control: &OwnedFd) -> io::Result<Option<(Control, Vec<OwnedFd>)>> {
+fn receive(control: &OwnedFd) -> io::Result<Option<(DaemonControl, Vec<OwnedFd>)>> {
     let mut buffer = vec![0; LONGEST];
     match packet::receive(control, &mut buffer) {
         Ok(packet) if packet.length == 0 => Ok(None),
@@ -139,20 +141,22 @@ fn answer(mounts: &Mounts, client: &OwnedFd) {
     let mut buffer = vec![0; LONGEST];
     let Ok(mut packet) = packet::receive(client, &mut buffer) else { return };
     let asked = &buffer[..packet.length];
-    let answered = match serde_json::from_slice::<Ask>(asked) {
-        Ok(Ask::Mount(spec)) => mounts.mount(&spec).map_err(|error| json(&error.report())),
-        Ok(Ask::Move(place)) => {
+    let answered = match serde_json::from_slice::<DaemonRequest>(asked) {
+        Ok(DaemonRequest::Mount(spec)) => {
+            mounts.mount(&spec).map_err(|error| json(&error.report()))
+        }
+        Ok(DaemonRequest::Move(place)) => {
             mounts.sharing.move_to(&place);
             Ok((json(&()), Vec::new()))
         }
-        Ok(Ask::Bytes) => Ok((json(&mounts.sharing.reported()), Vec::new())),
-        Ok(Ask::Serve) => {
+        Ok(DaemonRequest::Bytes) => Ok((json(&mounts.sharing.reported()), Vec::new())),
+        Ok(DaemonRequest::Serve) => {
             if let Some(connection) = packet.fds.pop() {
                 mounts.sharing.serve(connection, &mounts.runtime);
             }
             Ok((json(&()), Vec::new()))
         }
-        Ok(Ask::Why(digest, ms)) => {
+        Ok(DaemonRequest::Why(digest, ms)) => {
             let why = mounts.why(&digest, Duration::from_millis(ms));
             Ok((json(&why.map(|error| error.report())), Vec::new()))
         }

@@ -25,10 +25,10 @@ use snowmelt_kernel::mount;
 use tokio::runtime::Handle;
 
 use super::sharing::Sharing;
-use super::sources::Sources;
+use super::sources::ImageSources;
 use crate::images::locked;
 use crate::images::message::{Here, ImageSpec, ON_RAW_FILES};
-use crate::images::resolution::Origin;
+use crate::images::resolution::ImageOrigin;
 use crate::images::stores::Stores;
 
 /// The number of requests under way at a time for blocks that a start is known to touch.
@@ -37,7 +37,7 @@ const AHEAD: usize = 4;
 /// All mounts of a node.
 pub(super) struct Mounts {
     stores: Stores,
-    sources: Sources,
+    sources: ImageSources,
     pub sharing: Sharing,
     /// The store of raw files; `None` if complete images are not to be kept as raw files.
     pub raw: Option<RawFiles>,
@@ -49,14 +49,14 @@ pub(super) struct Mounts {
     pub runtime: Handle,
     /// The mount of each image. Each slot is locked while its mount is made, so that it is made
     /// once.
-    slots: Mutex<HashMap<OciDigest, Slot>>,
+    slots: Mutex<HashMap<OciDigest, MountSlot>>,
     /// The lock against copies: held for writing while a mount on raw files takes the place of a
     /// lazy one.
     replacing: RwLock<()>,
 }
 
 /// The place for the mount of one image; locked while the mount is made or replaced.
-pub(super) type Slot = Arc<Mutex<Option<Mount>>>;
+pub(super) type MountSlot = Arc<Mutex<Option<Mount>>>;
 
 /// The mount of one image.
 pub(super) struct Mount {
@@ -84,7 +84,7 @@ impl Mounts {
         let raw = (stores.settings.raw.bytes() > 0).then(|| stores.raw());
         let share = stores.settings.share.map(|share| share.bytes());
         let sharing = Sharing::new(connect, share);
-        let sources = Sources::new(stores.clone(), Arc::clone(&sharing.upstreams));
+        let sources = ImageSources::new(stores.clone(), Arc::clone(&sharing.upstreams));
         Self { stores, sources, sharing, raw, folder, form, runtime, slots, replacing }
     }
 
@@ -183,7 +183,7 @@ impl Mounts {
 
     /// Returns the slots of all images that were asked for; the slot of an image that is not
     /// mounted is empty.
-    pub fn all(&self) -> Vec<Slot> {
+    pub fn all(&self) -> Vec<MountSlot> {
         let slots = locked(&self.slots);
         slots.values().map(Arc::clone).collect()
     }
@@ -200,7 +200,7 @@ impl Mounts {
         Ok(())
     }
 
-    fn slot(&self, digest: &OciDigest) -> Slot {
+    fn slot(&self, digest: &OciDigest) -> MountSlot {
         let mut slots = locked(&self.slots);
         Arc::clone(slots.entry(digest.clone()).or_default())
     }
@@ -342,8 +342,8 @@ fn readers(lazy: &LazyMount) -> Vec<Arc<BlobReader>> {
 /// `None` for an image of this machine.
 fn registry(spec: &ImageSpec) -> Result<Option<Reference>> {
     match &spec.origin {
-        Origin::Layout(_) => Ok(None),
-        Origin::Registry(name) => name.parse().map(Some),
+        ImageOrigin::Layout(_) => Ok(None),
+        ImageOrigin::Registry(name) => name.parse().map(Some),
     }
 }
 

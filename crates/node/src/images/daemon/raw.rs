@@ -12,10 +12,10 @@ use snowmelt_image::block::OciDigest;
 use snowmelt_image::read::{BlobReader, LockedFiles};
 use tokio::runtime::{Builder, Runtime};
 
-use super::mounts::{Mounts, Slot};
+use super::mounts::{MountSlot, Mounts};
 use crate::images::locked;
 use crate::images::message::ImageSpec;
-use crate::images::resolution::Origin;
+use crate::images::resolution::ImageOrigin;
 use crate::times::{RAW_FILES_AFTER, RAW_FILES_INTERVAL};
 
 /// The nice value of the thread that makes raw files: it only uses processor time that is idle
@@ -49,26 +49,26 @@ pub(super) fn make(mounts: &Mounts, report: impl Fn(&OciDigest)) {
     }
 }
 
-type Readers = Vec<Arc<BlobReader>>;
+type BlobReaders = Vec<Arc<BlobReader>>;
 
 /// Returns the image of a slot and its readers if it can become raw files now: it is complete on
 /// this machine, and its first start is over for some time.
-fn next(slot: &Slot) -> Option<(ImageSpec, Readers)> {
+fn next(slot: &MountSlot) -> Option<(ImageSpec, BlobReaders)> {
     let slot = locked(slot);
     let mount = slot.as_ref()?;
     let readers = mount.to_be_raw()?;
     let is_settled = mount.started.is_some_and(|started| started.elapsed() >= RAW_FILES_AFTER);
     let is_here = || match mount.spec.origin {
-        Origin::Layout(_) => true,
-        Origin::Registry(_) => readers.iter().all(|reader| reader.is_on_disk()),
+        ImageOrigin::Layout(_) => true,
+        ImageOrigin::Registry(_) => readers.iter().all(|reader| reader.is_on_disk()),
     };
     (is_settled && is_here()).then(|| (mount.spec.clone(), readers))
 }
 
 fn one(
     mounts: &Mounts,
-    slot: &Slot,
-    (spec, readers): (&ImageSpec, &Readers),
+    slot: &MountSlot,
+    (spec, readers): (&ImageSpec, &BlobReaders),
     runtime: &Runtime,
 ) -> Result<bool> {
     let Some(files) = files(mounts, spec, readers, runtime)? else { return Ok(false) };
@@ -79,7 +79,7 @@ fn one(
 fn files(
     mounts: &Mounts,
     spec: &ImageSpec,
-    readers: &Readers,
+    readers: &BlobReaders,
     runtime: &Runtime,
 ) -> Result<Option<LockedFiles>> {
     match &mounts.raw {

@@ -17,8 +17,8 @@ use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 
 use crate::images::locked;
-use crate::images::message::{ImageSpec, Place};
-use crate::images::resolution::Origin;
+use crate::images::message::{DaemonPlace, ImageSpec};
+use crate::images::resolution::ImageOrigin;
 
 /// The most images whose bytes are reported in one answer.
 const MAX_REPORTED: usize = 300;
@@ -39,7 +39,7 @@ pub(crate) struct Sharing {
 
 /// An image or a file that this host shares in a tree.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Shared {
+pub(crate) struct SharedContent {
     /// The name of the tree.
     pub tree: String,
     pub flow: Flow,
@@ -56,7 +56,7 @@ impl Sharing {
     /// Reads an image from the hosts that its place names, if control has given this host a place.
     /// An image of this machine is on no other host.
     pub(super) fn take_place(&self, spec: &ImageSpec) -> Result<()> {
-        if let (Some(place), Origin::Registry(_)) = (&spec.place, &spec.origin) {
+        if let (Some(place), ImageOrigin::Registry(_)) = (&spec.place, &spec.origin) {
             let Image { metadata, layers, .. } = spec.image()?;
             let blobs = layers.into_iter().chain([metadata]).map(|blob| blob.digest);
             self.place(&spec.digest, blobs, place);
@@ -69,7 +69,7 @@ impl Sharing {
         &self,
         image: &OciDigest,
         blobs: impl IntoIterator<Item = OciDigest>,
-        place: &Place,
+        place: &DaemonPlace,
     ) {
         self.upstreams.place(image, blobs, place.parents.clone());
         self.upstreams.place_beside(image, place.beside.clone());
@@ -84,7 +84,7 @@ impl Sharing {
     }
 
     /// Reads the images of the place's tree from the hosts of that place from now on.
-    pub fn move_to(&self, place: &Place) {
+    pub fn move_to(&self, place: &DaemonPlace) {
         let trees = locked(&self.names);
         for (digest, _) in trees.iter().filter(|(_, tree)| **tree == place.tree) {
             self.upstreams.place(digest, [], place.parents.clone());
@@ -94,21 +94,21 @@ impl Sharing {
 
     /// Returns the images with a place, and their progress. It looks at each of their blocks, so
     /// this takes milliseconds.
-    pub fn shared(&self) -> Vec<Shared> {
+    pub fn shared(&self) -> Vec<SharedContent> {
         let names = locked(&self.names).clone();
         let sent = self.exports.sent();
         let named = self.upstreams.flows().into_iter().filter_map(|(digest, flow)| {
             let to_children = sent.get(&digest).copied().unwrap_or_default();
             let progress = self.exports.progress(&digest).unwrap_or_default();
             let tree = names.get(&digest)?.clone();
-            Some(Shared { tree, flow: Flow { to_children, ..flow }, progress })
+            Some(SharedContent { tree, flow: Flow { to_children, ..flow }, progress })
         });
         named.collect()
     }
 
     /// Returns as many of the images with a place, and their progress, as fit into an answer of the
     /// daemon.
-    pub fn reported(&self) -> Vec<Shared> {
+    pub fn reported(&self) -> Vec<SharedContent> {
         let mut shared = self.shared();
         shared.truncate(MAX_REPORTED);
         shared
@@ -120,7 +120,7 @@ impl Sharing {
         spec: &ImageSpec,
         readers: impl FnOnce() -> Result<Vec<Arc<BlobReader>>>,
     ) -> Result<()> {
-        let has_place = spec.place.is_some() && matches!(spec.origin, Origin::Registry(_));
+        let has_place = spec.place.is_some() && matches!(spec.origin, ImageOrigin::Registry(_));
         if has_place && !self.exports.has(&spec.digest) {
             self.exports.add(&spec.digest, readers()?);
         }

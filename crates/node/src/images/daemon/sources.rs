@@ -11,18 +11,18 @@ use snowmelt_image::{Error, Lock, Result};
 
 use crate::images::locked;
 use crate::images::message::ImageSpec;
-use crate::images::resolution::Origin;
+use crate::images::resolution::ImageOrigin;
 use crate::images::stores::Stores;
 
 /// The sources of all images that were read so far.
-pub(super) struct Sources {
+pub(super) struct ImageSources {
     stores: Stores,
     upstreams: Arc<Upstreams>,
     cache: OnceLock<Option<Arc<BlockCache>>>,
-    blocks: Mutex<HashMap<Origin, Arc<BlockStore>>>,
+    blocks: Mutex<HashMap<ImageOrigin, Arc<BlockStore>>>,
 }
 
-impl Sources {
+impl ImageSources {
     pub fn new(stores: Stores, upstreams: Arc<Upstreams>) -> Self {
         Self { stores, upstreams, cache: OnceLock::new(), blocks: Mutex::default() }
     }
@@ -30,22 +30,22 @@ impl Sources {
     /// Pins the blobs of an image in a layout folder of the platform while it is mounted, whatever
     /// becomes of its name; `None` for other images.
     pub fn hold(&self, spec: &ImageSpec) -> Result<Option<Lock>> {
-        let Origin::Layout(folder) = &spec.origin else { return Ok(None) };
+        let ImageOrigin::Layout(folder) = &spec.origin else { return Ok(None) };
         // The layout of another owner is only read.
         let ours = folder.starts_with(&self.stores.state);
         ours.then(|| OciLayout::open(folder)?.pin(&spec.digest)).transpose()
     }
 
     /// Returns the blocks of an origin, which all images from there share.
-    pub fn blocks(&self, origin: &Origin) -> Result<Arc<BlockStore>> {
+    pub fn blocks(&self, origin: &ImageOrigin) -> Result<Arc<BlockStore>> {
         let mut all = locked(&self.blocks);
         if let Some(blocks) = all.get(origin) {
             return Ok(Arc::clone(blocks));
         }
         let source = origin.source(&Access::own())?;
         let (source, cache) = match origin {
-            Origin::Layout(_) => (source, None),
-            Origin::Registry(_) => {
+            ImageOrigin::Layout(_) => (source, None),
+            ImageOrigin::Registry(_) => {
                 let source = PeerSource::new(source, Arc::clone(&self.upstreams));
                 (Arc::new(source) as Arc<dyn BlockSource>, self.cache().clone())
             }

@@ -77,10 +77,10 @@ mod tests {
     use snowmelt_types::{Digest, Tenant};
 
     use super::*;
-    use crate::imports::model::want::{Scope, Set};
+    use crate::imports::model::want::{Set, ZygoteScope};
 
     fn want(base: &str) -> Want {
-        let scope = Scope { tenant: Tenant::default(), base: Digest::of(base) };
+        let scope = ZygoteScope { tenant: Tenant::default(), base: Digest::of(base) };
         Want { scope, set: Set::default() }
     }
 

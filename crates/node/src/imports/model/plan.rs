@@ -11,8 +11,8 @@ use std::time::Instant;
 use snowmelt_types::Digest;
 
 use super::demand::Demand;
-use super::tree::{DEEPEST, Grown, Node, NodeId, Tree};
-use super::want::{Scope, Set, Want};
+use super::tree::{DEEPEST, Grown, NodeId, ZygoteNode, ZygoteTree};
+use super::want::{Set, Want, ZygoteScope};
 
 /// How many times its price growing must be likely to save. The price is the import, once; it must
 /// be likely to save that and half again. Two cold starts that come soon after one another are
@@ -43,7 +43,7 @@ const OWN_BYTES: u64 = 4 << 20;
 /// A zygote that should be grown.
 #[derive(Clone, Debug)]
 pub(crate) struct Growth {
-    pub scope: Scope,
+    pub scope: ZygoteScope,
     pub set: Set,
     /// The zygote from which the new one is grown.
     pub parent: NodeId,
@@ -61,7 +61,7 @@ pub(crate) struct Experience {
     /// The microseconds and bytes that a module needed, by its wheel (`None` for the standard
     /// library) and name.
     costs: HashMap<(Option<Digest>, String), (u64, u64)>,
-    tried: HashMap<(Scope, Set), Tried>,
+    tried: HashMap<(ZygoteScope, Set), Tried>,
 }
 
 /// The result of growing a set.
@@ -80,17 +80,17 @@ impl Experience {
     }
 
     /// Remembers the zygote that a set became.
-    pub fn became(&mut self, scope: &Scope, set: &Set, grown: Grown) {
+    pub fn became(&mut self, scope: &ZygoteScope, set: &Set, grown: Grown) {
         self.remember(scope, set, Tried::Became(grown));
     }
 
     /// Remembers that a set could not be grown into a zygote. The set is left alone for a while,
     /// because the reason may pass (too little memory) or may not (an import that starts threads).
-    pub fn failed(&mut self, scope: &Scope, set: &Set, now: Instant) {
+    pub fn failed(&mut self, scope: &ZygoteScope, set: &Set, now: Instant) {
         self.remember(scope, set, Tried::FailedAt(now));
     }
 
-    fn remember(&mut self, scope: &Scope, set: &Set, tried: Tried) {
+    fn remember(&mut self, scope: &ZygoteScope, set: &Set, tried: Tried) {
         if self.tried.len() >= MAX_TRIED {
             self.tried.clear();
         }
@@ -98,7 +98,13 @@ impl Experience {
     }
 
     /// Returns the growth that saves most for each byte; `None` if none is worth it.
-    pub fn next(&self, tree: &Tree, demand: &Demand, budget: u64, now: Instant) -> Option<Growth> {
+    pub fn next(
+        &self,
+        tree: &ZygoteTree,
+        demand: &Demand,
+        budget: u64,
+        now: Instant,
+    ) -> Option<Growth> {
         let candidates = candidates(tree, demand, now);
         let worth = candidates.iter().filter_map(|one| self.worth(one, tree, demand, budget, now));
         worth.max_by(|a, b| a.benefit.total_cmp(&b.benefit))
@@ -108,14 +114,14 @@ impl Experience {
     pub fn worth(
         &self,
         want: &Want,
-        tree: &Tree,
+        tree: &ZygoteTree,
         demand: &Demand,
         budget: u64,
         now: Instant,
     ) -> Option<Growth> {
         let parent = tree.best(want, |node| node.depth < DEEPEST)?;
         let grown = self.expected(want, parent, now)?;
-        let node = Node {
+        let node = ZygoteNode {
             id: parent.id,
             scope: want.scope.clone(),
             parent: Some(parent.id),
@@ -136,7 +142,7 @@ impl Experience {
 
     /// Returns what a set will become, as far as can be known before; `None` if that would be no
     /// better than its parent, or failed a short time ago.
-    fn expected(&self, want: &Want, parent: &Node, now: Instant) -> Option<Grown> {
+    fn expected(&self, want: &Want, parent: &ZygoteNode, now: Instant) -> Option<Grown> {
         let grown = match self.tried.get(&(want.scope.clone(), want.set.clone())) {
             Some(Tried::Became(grown)) => grown.clone(),
             Some(Tried::FailedAt(then)) if now.duration_since(*then) < GROWN_AGAIN_AFTER => {
@@ -147,7 +153,7 @@ impl Experience {
         (grown.us >= parent.grown.us + LEAST_US).then_some(grown)
     }
 
-    fn estimate(&self, set: &Set, parent: &Node) -> Grown {
+    fn estimate(&self, set: &Set, parent: &ZygoteNode) -> Grown {
         let mut us = parent.grown.us;
         let mut bytes = OWN_BYTES;
         for module in set.modules.difference(&parent.grown.set.modules) {
@@ -173,7 +179,7 @@ fn key(set: &Set, module: &str) -> (Option<Digest>, String) {
 
 /// Returns the sets that functions declare, and the common part of each two of them. Only the
 /// functions that lack the most imports are looked at.
-fn candidates(tree: &Tree, demand: &Demand, now: Instant) -> BTreeSet<Want> {
+fn candidates(tree: &ZygoteTree, demand: &Demand, now: Instant) -> BTreeSet<Want> {
     let lacking = |want: &Want, count: f64| {
         let best = tree.best(want, |_| true);
         let imported = best.map_or(0, |best| best.grown.set.modules.len());
@@ -198,12 +204,12 @@ fn candidates(tree: &Tree, demand: &Demand, now: Instant) -> BTreeSet<Want> {
 }
 
 /// Returns the time, in microseconds, that a zygote would save in the starts that are counted.
-fn gain(node: &Node, tree: &Tree, demand: &Demand, now: Instant) -> f64 {
+fn gain(node: &ZygoteNode, tree: &ZygoteTree, demand: &Demand, now: Instant) -> f64 {
     let served = demand.all(now).filter(|(want, _)| node.serves(want));
     served.map(|(want, count)| count * better_by(node, want, tree)).sum()
 }
 
-fn better_by(node: &Node, want: &Want, tree: &Tree) -> f64 {
+fn better_by(node: &ZygoteNode, want: &Want, tree: &ZygoteTree) -> f64 {
     let now = tree.best(want, |_| true).map_or(0, |best| best.grown.us);
     node.grown.us.saturating_sub(now) as f64
 }
@@ -214,7 +220,7 @@ fn fits(
     bytes: u64,
     benefit: f64,
     parent: NodeId,
-    tree: &Tree,
+    tree: &ZygoteTree,
     demand: &Demand,
     budget: u64,
     now: Instant,

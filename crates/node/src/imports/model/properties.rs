@@ -9,14 +9,14 @@ use snowmelt_types::{Digest, Tenant};
 
 use super::demand::Demand;
 use super::plan::Experience;
-use super::tree::{DEEPEST, Grown, NodeId, Tree};
-use super::want::{Scope, Set, Want};
+use super::tree::{DEEPEST, Grown, NodeId, ZygoteTree};
+use super::want::{Set, Want, ZygoteScope};
 
 const WHEELS: usize = 6;
 
 /// A step of a sequence: one event in the life of the cache.
 #[derive(Clone, Debug)]
-enum Step {
+enum CacheStep {
     /// A function starts cold: a zygote is looked up, and grown if that is worth it.
     Start {
         want: Want,
@@ -62,27 +62,28 @@ fn want() -> impl Strategy<Value = Want> {
     })
 }
 
-fn scope(tenant: usize, base: usize) -> Scope {
+fn scope(tenant: usize, base: usize) -> ZygoteScope {
     let tenant: Tenant = format!("t{tenant}").parse().unwrap_or_default();
-    Scope { tenant, base: Digest::of(base.to_string()) }
+    ZygoteScope { tenant, base: Digest::of(base.to_string()) }
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<CacheStep>> {
     let missed = prop::collection::btree_set((0..WHEELS).prop_map(name), 0..3);
     let step = prop_oneof![
-        4 => (want(), 1..4_usize).prop_map(|(want, times)| Step::Start { want, times }),
-        4 => (1..200_u64, 1..1000_u64, missed)
-            .prop_map(|(mib, ms, missed)| Step::Grow { bytes: mib << 20, us: ms * 1000, missed }),
-        1 => Just(Step::GrowFails),
-        1 => any::<usize>().prop_map(Step::Die),
-        1 => (0..2000_u64).prop_map(|s| Step::Wait(Duration::from_secs(s))),
+        4 => (want(), 1..4_usize).prop_map(|(want, times)| CacheStep::Start { want, times }),
+        4 => (1..200_u64, 1..1000_u64, missed).prop_map(|(mib, ms, missed)| {
+            CacheStep::Grow { bytes: mib << 20, us: ms * 1000, missed }
+        }),
+        1 => Just(CacheStep::GrowFails),
+        1 => any::<usize>().prop_map(CacheStep::Die),
+        1 => (0..2000_u64).prop_map(|s| CacheStep::Wait(Duration::from_secs(s))),
     ];
     prop::collection::vec(step, 1..40)
 }
 
 /// A world that plays steps as the cache does, and checks after each what must hold.
 struct World {
-    tree: Tree,
+    tree: ZygoteTree,
     demand: Demand,
     experience: Experience,
     budget: u64,
@@ -90,11 +91,11 @@ struct World {
 }
 
 impl World {
-    fn play(&mut self, step: Step) {
+    fn play(&mut self, step: CacheStep) {
         match step {
-            Step::Start { want, times } => self.start(&want, times),
-            Step::Grow { bytes, us, missed } => self.grow(bytes, us, missed),
-            Step::GrowFails => {
+            CacheStep::Start { want, times } => self.start(&want, times),
+            CacheStep::Grow { bytes, us, missed } => self.grow(bytes, us, missed),
+            CacheStep::GrowFails => {
                 if let Some(growth) = self.next() {
                     self.experience.failed(&growth.scope, &growth.set, self.now);
                     let again = self.next();
@@ -105,8 +106,8 @@ impl World {
                     );
                 }
             }
-            Step::Die(which) => self.die(which),
-            Step::Wait(time) => self.now += time,
+            CacheStep::Die(which) => self.die(which),
+            CacheStep::Wait(time) => self.now += time,
         }
         self.check();
     }
@@ -186,7 +187,7 @@ proptest! {
     #[test]
     fn every_sequence_keeps_the_rules(steps in steps(), mib in 0..400_u64) {
         let mut world = World {
-            tree: Tree::default(),
+            tree: ZygoteTree::default(),
             demand: Demand::default(),
             experience: Experience::default(),
             budget: mib << 20,
@@ -199,7 +200,7 @@ proptest! {
 
     #[test]
     fn what_serves_one_tenant_serves_no_other(want in want(), us in 1..1000_u64) {
-        let mut tree = Tree::default();
+        let mut tree = ZygoteTree::default();
         let root = tree.lookup(&want);
         let grown = Grown { set: want.set.clone(), us: 1_000_000 + us, ..Grown::default() };
         let grown = tree.insert(Some(root), &want.scope, grown);
@@ -223,7 +224,7 @@ fn of(wheels: &[usize], modules: &[usize]) -> Want {
 
 #[test]
 fn one_start_grows_nothing_and_two_do() {
-    let mut tree = Tree::default();
+    let mut tree = ZygoteTree::default();
     let mut demand = Demand::default();
     let now = Instant::now();
     let want = of(&[1], &[1]);
@@ -238,7 +239,7 @@ fn one_start_grows_nothing_and_two_do() {
 
 #[test]
 fn shared_set_ups_are_worth_a_zygote_where_the_imports_are_there_already() {
-    let mut tree = Tree::default();
+    let mut tree = ZygoteTree::default();
     let mut demand = Demand::default();
     let now = Instant::now();
     let experience = Experience::default();
@@ -256,7 +257,7 @@ fn shared_set_ups_are_worth_a_zygote_where_the_imports_are_there_already() {
 
 #[test]
 fn what_two_functions_share_becomes_an_inner_zygote() {
-    let mut tree = Tree::default();
+    let mut tree = ZygoteTree::default();
     let mut demand = Demand::default();
     let now = Instant::now();
     let experience = Experience::default();
@@ -280,7 +281,7 @@ fn what_two_functions_share_becomes_an_inner_zygote() {
 
 #[test]
 fn a_package_that_was_missed_is_not_hidden_from_a_function_that_has_it() {
-    let mut tree = Tree::default();
+    let mut tree = ZygoteTree::default();
     let plain = of(&[1], &[1]);
     let more = of(&[1, 2], &[1]);
     let root = tree.lookup(&plain);
@@ -293,7 +294,7 @@ fn a_package_that_was_missed_is_not_hidden_from_a_function_that_has_it() {
 
 #[test]
 fn a_full_budget_is_given_to_what_saves_more() {
-    let mut tree = Tree::default();
+    let mut tree = ZygoteTree::default();
     let mut demand = Demand::default();
     let now = Instant::now();
     let experience = Experience::default();

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use super::demand::Demand;
-use super::want::{Scope, Set, Want};
+use super::want::{Set, Want, ZygoteScope};
 
 /// The most zygotes from a root to a leaf, both counted: the depth that the spawner can nest.
 pub(super) const DEEPEST: u32 = 3;
@@ -42,16 +42,16 @@ pub(crate) struct Grown {
 
 /// A kept zygote, as a node of the tree.
 #[derive(Clone, Debug)]
-pub(crate) struct Node {
+pub(crate) struct ZygoteNode {
     pub id: NodeId,
-    pub scope: Scope,
+    pub scope: ZygoteScope,
     pub parent: Option<NodeId>,
     /// The number of zygotes from the root to this one, both counted: 1 for a root.
     pub depth: u32,
     pub grown: Grown,
 }
 
-impl Node {
+impl ZygoteNode {
     /// Returns whether a child of this zygote may become a function that declares `want`.
     ///
     /// Two conditions come beside the subset rule. A module remembers what its import looked for in
@@ -67,12 +67,12 @@ impl Node {
 
 /// All kept zygotes.
 #[derive(Debug, Default)]
-pub(crate) struct Tree {
-    nodes: BTreeMap<NodeId, Node>,
+pub(crate) struct ZygoteTree {
+    nodes: BTreeMap<NodeId, ZygoteNode>,
     last: u64,
 }
 
-impl Tree {
+impl ZygoteTree {
     /// Returns the zygote that saves a function most. There always is one: where there is nothing
     /// better it is the root of the scope, a bare interpreter, which is added if it is missing.
     pub fn lookup(&mut self, want: &Want) -> NodeId {
@@ -84,7 +84,7 @@ impl Tree {
     }
 
     /// Returns the kept zygote that saves a function most, among those that `allowed` lets through.
-    pub fn best(&self, want: &Want, allowed: impl Fn(&Node) -> bool) -> Option<&Node> {
+    pub fn best(&self, want: &Want, allowed: impl Fn(&ZygoteNode) -> bool) -> Option<&ZygoteNode> {
         let serving = self.nodes.values().filter(|node| node.serves(want) && allowed(node));
         // Of two zygotes that save the same, the older one is taken: its memory is shared by more.
         serving.max_by_key(|node| (node.grown.us, std::cmp::Reverse(node.id)))
@@ -93,29 +93,34 @@ impl Tree {
     /// Keeps a zygote. A zygote without a parent is a root: it has imported the runtime alone,
     /// which does not depend on the installed packages, and so it serves every function of its
     /// scope.
-    pub fn insert(&mut self, parent: Option<NodeId>, scope: &Scope, mut grown: Grown) -> NodeId {
+    pub fn insert(
+        &mut self,
+        parent: Option<NodeId>,
+        scope: &ZygoteScope,
+        mut grown: Grown,
+    ) -> NodeId {
         self.last += 1;
         if parent.is_none() {
             (grown.set, grown.missed) = (Set::default(), BTreeSet::new());
         }
         let id = NodeId(self.last);
         let depth = parent.and_then(|parent| self.get(parent)).map_or(1, |parent| parent.depth + 1);
-        self.nodes.insert(id, Node { id, scope: scope.clone(), parent, depth, grown });
+        self.nodes.insert(id, ZygoteNode { id, scope: scope.clone(), parent, depth, grown });
         id
     }
 
     /// Returns a kept zygote, to correct what is known of it.
-    pub fn get_mut(&mut self, id: NodeId) -> Option<&mut Node> {
+    pub fn get_mut(&mut self, id: NodeId) -> Option<&mut ZygoteNode> {
         self.nodes.get_mut(&id)
     }
 
     /// Returns a kept zygote; `None` if it was released.
-    pub fn get(&self, id: NodeId) -> Option<&Node> {
+    pub fn get(&self, id: NodeId) -> Option<&ZygoteNode> {
         self.nodes.get(&id)
     }
 
     /// Returns all kept zygotes, the oldest first.
-    pub fn all(&self) -> impl Iterator<Item = &Node> {
+    pub fn all(&self) -> impl Iterator<Item = &ZygoteNode> {
         self.nodes.values()
     }
 
@@ -125,7 +130,7 @@ impl Tree {
     }
 
     /// Returns the zygotes that no kept zygote was grown from.
-    pub fn leaves(&self) -> impl Iterator<Item = &Node> {
+    pub fn leaves(&self) -> impl Iterator<Item = &ZygoteNode> {
         let parents: BTreeSet<NodeId> =
             self.nodes.values().filter_map(|node| node.parent).collect();
         self.nodes.values().filter(move |node| !parents.contains(&node.id))
@@ -147,7 +152,7 @@ impl Tree {
 
     /// Returns what a zygote saves: microseconds of import time in the starts that are counted,
     /// compared with the next best zygote, which would be forked without it.
-    pub fn saved(&self, node: &Node, demand: &Demand, now: Instant) -> f64 {
+    pub fn saved(&self, node: &ZygoteNode, demand: &Demand, now: Instant) -> f64 {
         let mut saved = 0.0;
         for (want, count) in demand.all(now) {
             if !node.serves(want) || self.best(want, |_| true).map(|best| best.id) != Some(node.id)
@@ -162,9 +167,9 @@ impl Tree {
     }
 
     /// Returns what a root and all zygotes that were grown from it save together, in microseconds.
-    pub fn saved_by_all_of(&self, root: &Node, demand: &Demand, now: Instant) -> f64 {
-        let is_below = |node: &&Node| {
-            let above = |node: &Node| node.parent.and_then(|parent| self.get(parent));
+    pub fn saved_by_all_of(&self, root: &ZygoteNode, demand: &Demand, now: Instant) -> f64 {
+        let is_below = |node: &&ZygoteNode| {
+            let above = |node: &ZygoteNode| node.parent.and_then(|parent| self.get(parent));
             let chain = std::iter::successors(Some(*node), |node| above(node));
             chain.into_iter().any(|node| node.id == root.id)
         };
@@ -173,7 +178,7 @@ impl Tree {
 
     /// Returns [`Self::saved`] for each byte that the zygote holds, which decides which zygotes are
     /// kept.
-    pub fn benefit(&self, node: &Node, demand: &Demand, now: Instant) -> f64 {
+    pub fn benefit(&self, node: &ZygoteNode, demand: &Demand, now: Instant) -> f64 {
         self.saved(node, demand, now) / node.grown.bytes.max(1) as f64
     }
 
@@ -186,7 +191,7 @@ impl Tree {
         spared: Option<NodeId>,
         demand: &Demand,
         now: Instant,
-    ) -> Vec<Node> {
+    ) -> Vec<ZygoteNode> {
         let mut gone = Vec::new();
         while self.bytes() > budget {
             let order = self.by_benefit(demand, now);
@@ -200,7 +205,7 @@ impl Tree {
     /// Returns the leaves with their benefit, the least first; of equals the youngest comes first,
     /// for which the fewest have waited.
     pub fn by_benefit(&self, demand: &Demand, now: Instant) -> Vec<(NodeId, f64)> {
-        let benefit = |node: &Node| (node.id, self.benefit(node, demand, now));
+        let benefit = |node: &ZygoteNode| (node.id, self.benefit(node, demand, now));
         let mut leaves: Vec<_> = self.leaves().map(benefit).collect();
         leaves.sort_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)));
         leaves

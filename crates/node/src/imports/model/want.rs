@@ -8,7 +8,7 @@ use snowmelt_types::{Digest, Tenant};
 
 /// The bounds within which zygotes are shared: never across scopes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Scope {
+pub(crate) struct ZygoteScope {
     /// The tenant whose code runs.
     pub tenant: Tenant,
     /// The digest of the interpreter and the runtime.
@@ -31,7 +31,7 @@ pub(crate) struct Set {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Want {
     /// The scope of the zygotes that the function may share.
-    pub scope: Scope,
+    pub scope: ZygoteScope,
     /// The most that such a zygote may see and have imported.
     pub set: Set,
 }

@@ -52,11 +52,11 @@ pub(crate) struct PackedWheel {
 #[derive(Deserialize)]
 struct Configuration {
     #[serde(default)]
-    config: Section,
+    config: LabelSection,
 }
 
 #[derive(Default, Deserialize)]
-struct Section {
+struct LabelSection {
     #[serde(default, rename = "Labels")]
     labels: Option<BTreeMap<String, String>>,
 }

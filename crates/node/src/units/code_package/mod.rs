@@ -16,5 +16,5 @@ mod open;
 mod pack;
 mod start;
 
-pub(crate) use open::Opened;
+pub(crate) use open::OpenedPackage;
 pub use open::PackageAt;

@@ -10,7 +10,7 @@ use snowmelt_sandbox::{ImageBind, MountedImage};
 use snowmelt_types::{Digest, Tenant};
 
 use super::label::Contents;
-use crate::images::{Found, TreePlace, find_image};
+use crate::images::{ResolvedImage, TreePlace, find_image};
 use crate::units::interpreters::Interpreter;
 use crate::units::preparation::Preparation;
 use crate::{Error, Result, Unit};
@@ -26,7 +26,7 @@ pub struct PackageAt {
 
 /// A code package whose image is mounted.
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub(crate) struct OpenedPackage {
     pub contents: Contents,
     pub image: MountedImage,
     /// The digest that names the content of each layer of wheels.
@@ -61,13 +61,17 @@ impl Preparation {
         let layers = layers.iter().map(|blob| Digest::of_parts(["layer-1", &root(blob)]));
         let layers = layers.collect();
         let image = self.images.mount_found(&found, place).await?.at;
-        let opened = Opened { contents, image, layers };
+        let opened = OpenedPackage { contents, image, layers };
         Ok(Unit::packed(tenant, opened, (&interpreter.python, &interpreter.runtime)))
     }
 
     /// Returns the description of a package, and the interpreter of the version that the package
     /// was made for.
-    async fn contents(&self, name: &str, found: &Found) -> Result<(Contents, Arc<Interpreter>)> {
+    async fn contents(
+        &self,
+        name: &str,
+        found: &ResolvedImage,
+    ) -> Result<(Contents, Arc<Interpreter>)> {
         let config = self.images.known.config(found).await?;
         let contents = Contents::read(name, &config, found.image.layers.len())?;
         let wanted = [python_requirement(&contents.made_for.version)];
@@ -81,7 +85,7 @@ impl Preparation {
     }
 }
 
-impl Opened {
+impl OpenedPackage {
     /// Makes the folder `folder` of the package visible at the path `target` in a sandbox.
     pub fn show(&self, folder: &str, target: &str) -> ImageBind {
         let image = self.image.clone();

@@ -14,7 +14,7 @@ use snowmelt_types::Digest;
 use snowmelt_wire::SourceCode;
 
 use super::label::{Contents, LABEL};
-use crate::images::{Found, has_registry};
+use crate::images::{ResolvedImage, has_registry};
 use crate::units::interpreters::Installed;
 use crate::units::preparation::Preparation;
 use crate::{Error, Result};
@@ -42,7 +42,7 @@ impl Preparation {
         let (packages, is_one) = unpacked(&environment, &interpreter.installer);
         let python = &interpreter.python;
         let contents = Contents::new((handler, modules), &environment, is_one, python);
-        let folder = Found::local_folder(&self.state_dir);
+        let folder = ResolvedImage::local_folder(&self.state_dir);
         let is_sent = has_registry(name);
         let made = Making { folder, reference, user, is_sent, contents, environment };
         let runtime = tokio::runtime::Handle::current();

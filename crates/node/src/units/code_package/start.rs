@@ -10,9 +10,9 @@ use snowmelt_image::build as layout;
 use snowmelt_package::{Python, Runtime};
 use snowmelt_types::{Digest, Tenant};
 
-use super::Opened;
+use super::OpenedPackage;
 use crate::Unit;
-use crate::imports::{CodeBinds, Packages, Scope, Source, Want};
+use crate::imports::{CodeBinds, Packages, Want, ZygoteScope, ZygoteSource};
 use crate::units::unit::{
     CODE, Forked, Own, PACKAGES, RUNTIME, RUNTIME_MODULES, WarmStart, base, base_digest, digest,
     set,
@@ -23,7 +23,7 @@ impl Unit {
     /// the same layers of wheels, and with no others: the kernel shows all layers or none.
     pub(crate) fn packed(
         tenant: &Tenant,
-        opened: Opened,
+        opened: OpenedPackage,
         (python, runtime): (&Python, &Runtime),
     ) -> Self {
         let base_digest = base_digest(python, runtime);
@@ -32,7 +32,7 @@ impl Unit {
         // The socket of the daemon names the mount: zygotes on a mount that was given up are of no
         // use.
         let served_at = opened.image.socket.to_string_lossy().into_owned();
-        let scope = Scope {
+        let scope = ZygoteScope {
             tenant: tenant.clone(),
             base: Digest::of_parts([base_digest.as_str(), packages.as_str(), &served_at]),
         };
@@ -44,7 +44,7 @@ impl Unit {
         }
         let code = opened.show(layout::CODE, CODE);
         root.image_binds.push(code.clone());
-        let Opened { contents, image, layers } = opened;
+        let OpenedPackage { contents, image, layers } = opened;
         let brought = contents.layers.iter().map(|wheels| {
             let modules = wheels.iter().flat_map(|wheel| &wheel.modules);
             Arc::new(modules.cloned().collect::<BTreeSet<_>>())
@@ -53,7 +53,7 @@ impl Unit {
         let set = set(layers.into_iter().zip(brought).collect(), contents.modules, &image);
         let want = Want { scope, set };
         let digest = digest(&want, &packages, &image);
-        let source = Source {
+        let source = ZygoteSource {
             base,
             packages: Packages::Mounted(shown),
             code: CodeBinds { binds: Vec::new(), images: vec![code] },
@@ -73,19 +73,19 @@ mod tests {
     use super::*;
     use crate::units::code_package::label::{Contents, MadeFor, PackedWheel};
 
-    fn opened_at(socket: &str, image: &str, layers: &[&str], python: &Python) -> Opened {
+    fn opened_at(socket: &str, image: &str, layers: &[&str], python: &Python) -> OpenedPackage {
         let opened = opened(image, layers, python);
         let image = MountedImage { socket: socket.into(), ..opened.image };
-        Opened { image, ..opened }
+        OpenedPackage { image, ..opened }
     }
 
-    fn opened(image: &str, layers: &[&str], python: &Python) -> Opened {
+    fn opened(image: &str, layers: &[&str], python: &Python) -> OpenedPackage {
         let wheel = |name: &&str| PackedWheel {
             name: (*name).to_owned(),
             version: "1".to_owned(),
             modules: vec![(*name).to_owned(), format!("_{name}")],
         };
-        Opened {
+        OpenedPackage {
             contents: Contents {
                 made_for: MadeFor::from(python),
                 handler: "handler".to_owned(),

@@ -20,14 +20,14 @@ const JAVA_HEAP_PERCENT: u64 = 60;
 const GO_HEAP_PERCENT: u64 = 90;
 
 /// A command with the folders and variables that it needs beside the code.
-pub(super) struct Parts {
+pub(super) struct CommandParts {
     command: Vec<String>,
     binds: Vec<Bind>,
     environment: Vec<(&'static str, String)>,
     code: String,
 }
 
-impl Parts {
+impl CommandParts {
     fn new(command: Vec<String>) -> Self {
         let code = PROGRAM_CODE.to_owned();
         Self { command, binds: Vec::new(), environment: Vec::new(), code }
@@ -61,12 +61,16 @@ impl Parts {
 
 /// Runs the module `handler.mjs`, or another of a known name, with Node.js and the platform's
 /// runtime for it.
-pub(super) fn node(inside: &Inside, runtimes: &Path, limits: &InstanceLimits) -> Result<Parts> {
+pub(super) fn node(
+    inside: &Inside,
+    runtimes: &Path,
+    limits: &InstanceLimits,
+) -> Result<CommandParts> {
     const NAMES: [&str; 4] = ["handler.mjs", "handler.js", "index.mjs", "index.js"];
     let node = inside.program("node", "install it on this machine: apt-get install nodejs")?;
     let module = entry(inside, &NAMES, "a module for Node.js")?;
     let most = limits.memory.bytes() >> 20;
-    let mut parts = Parts::new(vec![
+    let mut parts = CommandParts::new(vec![
         node,
         // The kernel's limit is reported with its peak; V8 only has to collect in time.
         format!("--max-old-space-size={most}"),
@@ -84,7 +88,7 @@ pub(super) fn java(
     runtimes: &Path,
     limits: &InstanceLimits,
     class: &str,
-) -> Result<Parts> {
+) -> Result<CommandParts> {
     let hint = "install it on this machine: apt-get install default-jdk-headless";
     let java = inside.program("java", hint)?;
     // System.inheritedChannel, the only public way to a descriptor, is that of standard input.
@@ -111,7 +115,7 @@ pub(super) fn java(
         PROGRAM_CODE,
         class,
     ];
-    let mut parts = Parts::new(command.map(str::to_owned).to_vec());
+    let mut parts = CommandParts::new(command.map(str::to_owned).to_vec());
     parts.binds.push(bind(&runtimes::java(runtimes)?, PROGRAM_RUNTIME));
     parts.binds.extend(java_configuration(inside, &java));
     Ok(parts)
@@ -130,10 +134,10 @@ fn java_configuration(inside: &Inside, java: &str) -> Option<Bind> {
 }
 
 /// Runs a program that was made with the platform's Go package.
-pub(super) fn go(inside: &Inside, limits: &InstanceLimits) -> Result<Parts> {
+pub(super) fn go(inside: &Inside, limits: &InstanceLimits) -> Result<CommandParts> {
     let program = entry(inside, &["handler", "main"], "a program")?;
     let name = program.trim_start_matches(PROGRAM_CODE).trim_start_matches('/');
-    let mut parts = Parts::new(vec![inside.program(&format!("./{name}"), "")?]);
+    let mut parts = CommandParts::new(vec![inside.program(&format!("./{name}"), "")?]);
     let heap = limits.memory.bytes() / 100 * GO_HEAP_PERCENT;
     let processors = limits.cpu.0.div_ceil(1000).max(1);
     parts.environment.push(("GOMEMLIMIT", format!("{heap}B")));
@@ -143,7 +147,7 @@ pub(super) fn go(inside: &Inside, limits: &InstanceLimits) -> Result<Parts> {
 
 /// Runs Python code in an image, by the interpreter of the image: the platform's own interpreter
 /// needs the platform's libraries.
-pub(super) fn python(inside: &Inside, runtime: Option<&Path>) -> Result<Parts> {
+pub(super) fn python(inside: &Inside, runtime: Option<&Path>) -> Result<CommandParts> {
     let hint = "name a root with Python in it";
     let python = inside.program("python3", hint)?;
     // The path is not set by a variable, which child processes of the function would inherit.
@@ -155,14 +159,14 @@ pub(super) fn python(inside: &Inside, runtime: Option<&Path>) -> Result<Parts> {
          from snowmelt._runtime.serve import channel, main\n\
          main(channel())\n"
     );
-    let mut parts = Parts::new(vec![python, "-c".to_owned(), start]);
+    let mut parts = CommandParts::new(vec![python, "-c".to_owned(), start]);
     parts.binds.extend(runtime.map(|runtime| bind(runtime, PROGRAM_RUNTIME)));
     parts.code = format!("{PROGRAM_CODE}/{CODE_FILE}");
     Ok(parts)
 }
 
 /// Runs the entrypoint and command of an image, where the user names no command.
-pub(super) fn of_image(inside: &Inside) -> Result<Parts> {
+pub(super) fn of_image(inside: &Inside) -> Result<CommandParts> {
     let words = inside.run.words();
     let Some((program, arguments)) = words.split_first() else {
         return Err(Error::Program {
@@ -179,11 +183,11 @@ pub(super) fn of_image(inside: &Inside) -> Result<Parts> {
     };
     let mut command = vec![inside.program(&program, "")?];
     command.extend_from_slice(arguments);
-    Ok(Parts::new(command))
+    Ok(CommandParts::new(command))
 }
 
 /// Runs a command of the user's own; words that begin with `./` are files of the code.
-pub(super) fn own(inside: &Inside, words: &[String]) -> Result<Parts> {
+pub(super) fn own(inside: &Inside, words: &[String]) -> Result<CommandParts> {
     let Some((program, arguments)) = words.split_first() else {
         return Err(Error::Program {
             program: String::new(),
@@ -198,7 +202,7 @@ pub(super) fn own(inside: &Inside, words: &[String]) -> Result<Parts> {
         let is_file = word.starts_with("./");
         command.push(if is_file { inside.code_file(word)? } else { word.clone() });
     }
-    Ok(Parts::new(command))
+    Ok(CommandParts::new(command))
 }
 
 /// Returns the path, inside the sandbox, of the file to begin with: the one of a known name, or

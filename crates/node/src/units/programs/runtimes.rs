@@ -14,11 +14,12 @@ use snowmelt_types::Digest;
 use crate::files::code::state;
 use crate::{Error, Result};
 
-type Files = [(&'static str, &'static str)];
+type RuntimeFiles = [(&'static str, &'static str)];
 
-const NODE: &Files = &[("serve.mjs", include_str!("../../../../../runtimes/node/serve.mjs"))];
+const NODE: &RuntimeFiles =
+    &[("serve.mjs", include_str!("../../../../../runtimes/node/serve.mjs"))];
 
-const JAVA: &Files = &[
+const JAVA: &RuntimeFiles = &[
     ("Serve.java", include_str!("../../../../../runtimes/java/snowmelt/Serve.java")),
     ("Handler.java", include_str!("../../../../../runtimes/java/snowmelt/Handler.java")),
     ("Failure.java", include_str!("../../../../../runtimes/java/snowmelt/Failure.java")),
@@ -45,7 +46,7 @@ pub(super) fn java(runtimes: &Path) -> Result<PathBuf> {
 fn published(
     runtimes: &Path,
     name: &str,
-    files: &Files,
+    files: &RuntimeFiles,
     fill: impl FnOnce(&Path) -> Result<()>,
 ) -> Result<PathBuf> {
     let digest = Digest::of_parts(files.iter().flat_map(|(name, text)| [*name, *text]));
@@ -68,7 +69,7 @@ fn published(
     Ok(folder)
 }
 
-fn unpack(folder: &Path, files: &Files) -> Result<()> {
+fn unpack(folder: &Path, files: &RuntimeFiles) -> Result<()> {
     for (name, text) in files {
         let path = folder.join(name);
         std::fs::write(&path, text).map_err(state(&path))?;
