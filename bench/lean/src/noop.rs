@@ -10,7 +10,9 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use snowmelt_bench_lean::samples::{Bounds, Sample, Series, Turns};
 use snowmelt_bench_lean::spawner;
-use snowmelt_sandbox::{Limits, Network, Policy, ProcessSettings, Root, SandboxSpec, Spawner};
+use snowmelt_sandbox::{
+    Limits, Network, ProcessSettings, Root, SandboxSpec, Spawner, SyscallPolicy,
+};
 use snowmelt_types::SandboxId;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
@@ -91,7 +93,7 @@ async fn sample(spawner: &Spawner, command: &[String]) -> Result<Sample> {
             env: Vec::new(),
             limits: Limits::default(),
             network: Network::None,
-            policy: Policy::Function,
+            policy: SyscallPolicy::Function,
             process: ProcessSettings::default(),
         })
         .await?;

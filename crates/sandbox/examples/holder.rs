@@ -5,8 +5,8 @@
 use std::path::PathBuf;
 
 use snowmelt_sandbox::{
-    Bind, ForkSpec, Limits, Network, Options, Policy, ProcessSettings, Root, SandboxSpec, Spawner,
-    ZygoteSpec,
+    Bind, ForkSpec, Limits, Network, Options, ProcessSettings, Root, SandboxSpec, Spawner,
+    SyscallPolicy, ZygoteSpec,
 };
 use snowmelt_types::SandboxId;
 
@@ -33,7 +33,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         env: Vec::new(),
         limits: Limits::default(),
         network: Network::None,
-        policy: Policy::Function,
+        policy: SyscallPolicy::Function,
         process: ProcessSettings::default(),
     };
     let _program = spawner.start(program.clone()).await?;

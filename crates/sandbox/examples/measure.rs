@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use snowmelt_sandbox::{
-    Bind, ForkSpec, Limits, Network, Options, Policy, ProcessSettings, Root, SandboxSpec, Spawner,
-    ZygoteSpec,
+    Bind, ForkSpec, Limits, Network, Options, ProcessSettings, Root, SandboxSpec, Spawner,
+    SyscallPolicy, ZygoteSpec,
 };
 use snowmelt_types::{Outcome, SandboxId};
 
@@ -89,7 +89,7 @@ async fn echo(spawner: &Spawner) -> Result<(Duration, Outcome), Failure> {
         env: Vec::new(),
         limits: Limits::default(),
         network: Network::None,
-        policy: Policy::Function,
+        policy: SyscallPolicy::Function,
         process: ProcessSettings::default(),
     };
     let mut sandbox = spawner.start(spec).await?;

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use snowmelt_sandbox::{
-    Bind, ForkSpec, Limits, Network, Options, Policy, ProcessSettings, Root, Sandbox, SandboxSpec,
-    Spawner, Zygote, ZygoteSpec,
+    Bind, ForkSpec, Limits, Network, Options, ProcessSettings, Root, Sandbox, SandboxSpec, Spawner,
+    SyscallPolicy, Zygote, ZygoteSpec,
 };
 use snowmelt_types::{End, Report, SandboxId};
 
@@ -111,7 +111,7 @@ impl Steps {
             env: self.env.clone(),
             limits: Limits::default(),
             network: Network::None,
-            policy: Policy::Function,
+            policy: SyscallPolicy::Function,
             process: ProcessSettings::default(),
         }
     }

@@ -6,11 +6,11 @@
 use std::io;
 
 use crate::Error;
-use crate::message::Failure;
+use crate::message::StartFailure;
 
 /// A failed step, as a verb phrase, and the kernel's error.
 #[derive(Debug)]
-pub(crate) struct Fault {
+pub(crate) struct StepFault {
     /// The step, as a verb phrase.
     pub step: String,
     /// The kernel's error.
@@ -18,11 +18,11 @@ pub(crate) struct Fault {
 }
 
 /// Adds the step to the error of a call.
-pub(crate) fn doing<T>(step: impl Into<String>, result: io::Result<T>) -> Result<T, Fault> {
-    result.map_err(|source| Fault { step: step.into(), source })
+pub(crate) fn doing<T>(step: impl Into<String>, result: io::Result<T>) -> Result<T, StepFault> {
+    result.map_err(|source| StepFault { step: step.into(), source })
 }
 
-impl Fault {
+impl StepFault {
     /// Converts an error of the control groups into a step.
     pub fn of_group(error: Error) -> Self {
         match error {
@@ -37,8 +37,8 @@ impl Fault {
     }
 }
 
-impl From<Fault> for Failure {
-    fn from(fault: Fault) -> Self {
+impl From<StepFault> for StartFailure {
+    fn from(fault: StepFault) -> Self {
         let errno = fault.source.raw_os_error().unwrap_or(0);
         Self::Step { step: fault.step, errno }
     }

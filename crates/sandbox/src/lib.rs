@@ -44,8 +44,8 @@ pub use root::root_of_image;
 pub use spawner::spawner_main;
 pub use spec::{
     Base, Bind, CHANNEL_FD, ForkSpec, ImageBind, Limits, MAX_WRITABLE, MountedImage, Network,
-    NetworkId, NetworkProgram, Policy, ProcessSettings, Root, SandboxSpec, Total, ZygoteSpec,
-    may_be_writable,
+    NetworkId, NetworkProgram, ProcessSettings, Root, SandboxSpec, SyscallPolicy, Total,
+    ZygoteSpec, may_be_writable,
 };
 
 /// The result type of this crate's functions.

@@ -41,16 +41,16 @@ pub struct SetupDone(pub Result<(), String>);
 
 /// A message from the handle to the spawner.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Request {
+pub struct SpawnerRequest {
     /// The number of the request, which the answer repeats.
     pub sequence: u64,
     /// The requested operation.
-    pub operation: Operation,
+    pub operation: SpawnerOperation,
 }
 
 /// The operations of the spawner.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Operation {
+pub enum SpawnerOperation {
     /// Starts a program. Answered by `Started` or `Failed`.
     Start(SandboxSpec),
     /// Starts a zygote. Answered by `Started` once the imports are done, or by `Failed`.
@@ -88,21 +88,21 @@ pub enum Operation {
 
 /// A message from the spawner to the handle.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Event {
+pub enum SpawnerEvent {
     /// A sandbox was started. Comes with three descriptors: pidfd, the channel's inode (`O_PATH`),
     /// the log's read end; and a fourth in a network with a notifier: the seccomp listener.
-    Started { sequence: u64, started: Started },
+    Started { sequence: u64, started: StartProperties },
     /// A network namespace was made. Comes with one descriptor: the namespace.
     Network { sequence: u64 },
     /// Nothing was started, or everything of it is removed.
-    Failed { sequence: u64, failure: Failure },
+    Failed { sequence: u64, failure: StartFailure },
     /// A `Started` sandbox has ended; its control groups are removed before anything else is done.
-    Ended { id: SandboxId, ended: Ended },
+    Ended { id: SandboxId, ended: SandboxEnd },
 }
 
 /// The properties of a sandbox that are known at its start.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub struct Started {
+pub struct StartProperties {
     /// The file with the sandbox's peak memory. `None` where the kernel has none.
     pub memory_peak_file: Option<PathBuf>,
     /// The file with the sandbox's current memory. `None` where the kernel has none.
@@ -146,14 +146,14 @@ pub struct Imported {
 
 /// The way in which a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Status {
+pub enum EndStatus {
     /// A normal exit, with this code.
     Exit(i32),
     /// A signal of this number.
     Signal(i32),
 }
 
-impl Status {
+impl EndStatus {
     /// Whether the status is anything but an exit with 0.
     pub fn is_failure(self) -> bool {
         self != Self::Exit(0)
@@ -162,9 +162,9 @@ impl Status {
 
 /// The end of a sandbox, with the kernel's counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ended {
+pub struct SandboxEnd {
     /// The status of the sandbox's first process.
-    pub status: Status,
+    pub status: EndStatus,
     /// Processes that the kernel killed because of the memory limit.
     pub oom_kills: u64,
     /// Forks refused because of the pids limit.
@@ -181,7 +181,7 @@ pub struct Ended {
 
 /// The reason why nothing was started.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Failure {
+pub enum StartFailure {
     /// A system call failed while doing `step`.
     Step { step: String, errno: i32 },
     /// The spec was refused.

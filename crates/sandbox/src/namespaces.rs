@@ -23,7 +23,7 @@ use snowmelt_kernel::namespace::{flags, join, unshare};
 use snowmelt_kernel::packet;
 use snowmelt_kernel::vfork::{Stack, clone_vfork};
 
-use crate::fault::{Fault, doing};
+use crate::fault::{StepFault, doing};
 use crate::spec::{Network, NetworkId};
 use crate::weaken::{Defence, is_disabled};
 
@@ -34,7 +34,7 @@ pub(crate) const NEW_ROOT: &str = "/root";
 pub const NAMESPACES: u64 = flags::USER | flags::PID | flags::MOUNT;
 
 /// A network for sandboxes.
-pub(crate) struct JobNetwork {
+pub(crate) struct SandboxNetwork {
     /// The namespace.
     pub namespace: OwnedFd,
     /// Whether the sandboxes' calls that name an address wait for an answer.
@@ -57,12 +57,12 @@ pub(crate) struct Namespaces {
     /// Whether this kernel can make a `/proc` of a pid namespace that is named (Linux 6.18).
     names_pids_of_proc: bool,
     /// The network namespaces of jobs.
-    pub networks: BTreeMap<NetworkId, JobNetwork>,
+    pub networks: BTreeMap<NetworkId, SandboxNetwork>,
 }
 
 impl Namespaces {
     /// Leaves the host's namespaces; `folder` is an empty folder to mount on.
-    pub fn enter(folder: &Path) -> Result<Self, Fault> {
+    pub fn enter(folder: &Path) -> Result<Self, StepFault> {
         let host_network = current("net")?;
         let kinds = flags::MOUNT | flags::NETWORK | flags::UTS | flags::IPC;
         doing("leave the host's namespaces", unshare(kinds))?;
@@ -277,7 +277,7 @@ fn made_by_process(
     made.ok_or_else(|| io::ErrorKind::BrokenPipe.into())
 }
 
-fn current(kind: &str) -> Result<OwnedFd, Fault> {
+fn current(kind: &str) -> Result<OwnedFd, StepFault> {
     let path = format!("/proc/self/ns/{kind}");
     doing(format!("open {path}"), File::open(&path).map(OwnedFd::from))
 }

@@ -7,7 +7,7 @@
 
 use snowmelt_kernel::seccomp::{self, CompileError, Program};
 
-use crate::spec::{Network, Policy};
+use crate::spec::{Network, SyscallPolicy};
 use crate::{Error, Result};
 
 const COMMON: &str = include_str!("../policy/common.json");
@@ -60,10 +60,12 @@ impl Programs {
     }
 
     /// The filter for a sandbox, on top of the spawner's filter that it inherits.
-    pub fn of(&self, policy: Policy, network: Network) -> &Program {
+    pub fn of(&self, policy: SyscallPolicy, network: Network) -> &Program {
         match (policy, network) {
-            (Policy::Zygote, _) => &self.zygote,
-            (Policy::Worker, Network::Host) | (Policy::Function, Network::Job(_)) => &self.internet,
+            (SyscallPolicy::Zygote, _) => &self.zygote,
+            (SyscallPolicy::Worker, Network::Host) | (SyscallPolicy::Function, Network::Job(_)) => {
+                &self.internet
+            }
             _ => &self.local,
         }
     }

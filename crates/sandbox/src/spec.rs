@@ -104,7 +104,7 @@ impl Network {
 
 /// The allowed system calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Policy {
+pub enum SyscallPolicy {
     /// User code; with [`Network::Job`] it may use internet sockets.
     Function,
     /// The platform's own worker: as `Function`, plus internet sockets with [`Network::Host`].
@@ -217,7 +217,7 @@ pub struct SandboxSpec {
     /// The network.
     pub network: Network,
     /// The system call policy.
-    pub policy: Policy,
+    pub policy: SyscallPolicy,
     /// The user and working directory.
     pub process: ProcessSettings,
 }

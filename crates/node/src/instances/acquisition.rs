@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use snowmelt_api::Start;
 use snowmelt_ledger::Use;
-use snowmelt_sandbox::{ForkSpec, Network, Policy, SandboxSpec};
+use snowmelt_sandbox::{ForkSpec, Network, SandboxSpec, SyscallPolicy};
 use snowmelt_types::{Digest, SandboxId};
 
 use super::Instances;
@@ -227,7 +227,7 @@ impl Instances {
             env: env.iter().chain(own).cloned().collect(),
             limits: limits.of_sandbox(),
             network: Network::None,
-            policy: Policy::Function,
+            policy: SyscallPolicy::Function,
             process: limits.of_process(&program.process),
         };
         let started = self.spawner.start_many(own.iter().map(spec).collect()).await;

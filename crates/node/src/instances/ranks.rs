@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use snowmelt_api::Start;
 use snowmelt_ledger::{Amount, Reservation, Use};
 use snowmelt_sandbox::Error::{SpawnerLost, ZygoteLost};
-use snowmelt_sandbox::{ForkSpec, Network, NetworkProgram, Policy, Sandbox, SandboxSpec};
+use snowmelt_sandbox::{ForkSpec, Network, NetworkProgram, Sandbox, SandboxSpec, SyscallPolicy};
 use snowmelt_types::{Digest, JobId, SandboxId};
 
 use super::Instances;
@@ -147,7 +147,7 @@ impl Instances {
                     env: variables(environment),
                     limits: limits.of_sandbox(),
                     network: Network::Job(network.namespace.id()),
-                    policy: Policy::Function,
+                    policy: SyscallPolicy::Function,
                     process: limits.of_process(&program.process),
                 };
                 // Without an entry [`RankNetwork::attach`] fails for the same reason.

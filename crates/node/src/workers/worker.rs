@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use futures::FutureExt;
 use snowmelt_ledger::{Amount, Reservation, Use};
 use snowmelt_sandbox::{
-    Bind, Limits, Network, Policy, ProcessSettings, Root, Sandbox, SandboxSpec,
+    Bind, Limits, Network, ProcessSettings, Root, Sandbox, SandboxSpec, SyscallPolicy,
 };
 use snowmelt_types::{ByteSize, CpuMillis, Digest, SandboxId};
 
@@ -100,7 +100,7 @@ impl WorkerSpec {
                 open_files: 65_536,
             },
             network: if self.network { Network::Host } else { Network::None },
-            policy: Policy::Worker,
+            policy: SyscallPolicy::Worker,
             // The worker allows huge pages when it uses much memory (decision 073).
             process: ProcessSettings { huge_pages: false, ..ProcessSettings::default() },
         }

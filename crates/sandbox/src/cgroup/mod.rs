@@ -28,14 +28,14 @@ use crate::{Error, Result};
 use freezer::is_threaded;
 pub(crate) use freezer::{Freezer, FreezerFile, OpenFreezerFile};
 use meters::Meters;
-pub(crate) use pool::{Group, Pool};
+pub(crate) use pool::{GroupPool, SandboxGroup};
 
 /// The period of the CPU quota, in microseconds: the kernel's default.
 const CPU_PERIOD_US: u64 = 100_000;
 
 /// The kernel's counts for a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Usage {
+pub(crate) struct GroupUsage {
     /// Processes killed because of the memory limit.
     pub oom_kills: u64,
     /// Forks refused because of the pids limit.
@@ -87,7 +87,7 @@ pub(crate) trait Backend {
     /// The group in which clone3 starts the process, where the kernel supports that.
     fn clone_target(&self, group: &str) -> Result<Option<OwnedFd>>;
     /// Reads the kernel's counts for a group.
-    fn usage(&self, group: &str, meters: &mut Meters) -> Usage;
+    fn usage(&self, group: &str, meters: &mut Meters) -> GroupUsage;
     /// The file with the peak memory.
     fn memory_peak_file(&self, group: &str) -> Option<PathBuf>;
     /// The file with the current memory.

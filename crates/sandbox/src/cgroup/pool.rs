@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use super::leftovers::Leftovers;
-use super::{Backend, Meters, Usage, prefix, remove_lane, remove_now};
+use super::{Backend, GroupUsage, Meters, prefix, remove_lane, remove_now};
 use snowmelt_types::ByteSize;
 
 use crate::Result;
@@ -23,7 +23,7 @@ const READY: usize = 8;
 
 /// A control group of one sandbox.
 #[derive(Debug)]
-pub(crate) struct Group {
+pub(crate) struct SandboxGroup {
     /// The path of the group below the hierarchy.
     pub path: String,
     /// The files through which a process enters the group; see [`Backend::entry_fds`].
@@ -31,17 +31,17 @@ pub(crate) struct Group {
     limits: Limits,
     meters: Meters,
     /// The counts when the group was handed out.
-    before: Usage,
+    before: GroupUsage,
     /// The counts when the sandbox of the group had ended.
-    last: Option<Usage>,
+    last: Option<GroupUsage>,
 }
 
 /// The groups of one lane of a spawner, `<parent>/<lane>-<number>`.
-pub(crate) struct Pool {
+pub(crate) struct GroupPool {
     backend: Box<dyn Backend>,
     parent: String,
     lane: u32,
-    free: Vec<Group>,
+    free: Vec<SandboxGroup>,
     made: u64,
     /// The limits of the last request, and so probably of the next.
     usual: Limits,
@@ -50,7 +50,7 @@ pub(crate) struct Pool {
     leftovers: Leftovers,
 }
 
-impl Pool {
+impl GroupPool {
     /// Makes the parent of all groups, with their total limits.
     pub fn new(backend: Box<dyn Backend>, parent: String, total: &Total) -> Result<Self> {
         backend.prepare(&parent)?;
@@ -96,7 +96,7 @@ impl Pool {
     }
 
     /// A group with these limits, from the pool or new.
-    pub fn take(&mut self, limits: &Limits) -> Result<Group> {
+    pub fn take(&mut self, limits: &Limits) -> Result<SandboxGroup> {
         self.usual = enforced(limits);
         match self.free.pop() {
             Some(group) => self.with_limits(group, limits),
@@ -105,7 +105,11 @@ impl Pool {
     }
 
     /// Changes the limits of a group.
-    pub fn with_limits(&mut self, mut group: Group, limits: &Limits) -> Result<Group> {
+    pub fn with_limits(
+        &mut self,
+        mut group: SandboxGroup,
+        limits: &Limits,
+    ) -> Result<SandboxGroup> {
         let limits = enforced(limits);
         if group.limits != limits {
             let set = self.backend.set_limits(&group.path, &limits);
@@ -116,7 +120,7 @@ impl Pool {
     }
 
     /// Takes back the group of a sandbox whose processes have all ended.
-    pub fn give_back(&mut self, mut group: Group) {
+    pub fn give_back(&mut self, mut group: SandboxGroup) {
         if self.free.len() < MAX_KEPT && self.reset(&mut group) {
             self.free.push(group);
         } else {
@@ -127,7 +131,7 @@ impl Pool {
     /// Resets a group whose processes have all ended. Returns false if that is not possible, or if
     /// the kernel ended a process for its memory: the group's limit may have been lowered from
     /// outside, which the next sandbox would meet too.
-    pub fn reset(&self, group: &mut Group) -> bool {
+    pub fn reset(&self, group: &mut SandboxGroup) -> bool {
         let path = &group.path;
         let meters = &mut group.meters;
         let now = group.last.take().unwrap_or_else(|| self.backend.usage(path, meters));
@@ -137,18 +141,18 @@ impl Pool {
     }
 
     /// Thaws the group, which was frozen by a caller that is gone.
-    pub fn release(&self, group: &Group) {
+    pub fn release(&self, group: &SandboxGroup) {
         if let Some(freezer_file) = self.backend.freezer_file(&group.path) {
             freezer_file.release();
         }
     }
 
     /// The counts of the group's sandbox, whose processes have all ended.
-    pub fn usage(&self, group: &mut Group) -> Usage {
+    pub fn usage(&self, group: &mut SandboxGroup) -> GroupUsage {
         let now = self.backend.usage(&group.path, &mut group.meters);
         let before = group.before;
         group.last = Some(now);
-        Usage {
+        GroupUsage {
             oom_kills: now.oom_kills.saturating_sub(before.oom_kills),
             forks_refused: now.forks_refused.saturating_sub(before.forks_refused),
             throttled_us: now.throttled_us.saturating_sub(before.throttled_us),
@@ -171,7 +175,7 @@ impl Pool {
         well
     }
 
-    fn make(&mut self, limits: &Limits) -> Result<Group> {
+    fn make(&mut self, limits: &Limits) -> Result<SandboxGroup> {
         self.made += 1;
         let path = format!("{}/{}{}", self.parent, prefix(self.lane), self.made);
         let made = self.backend.create(&path).and_then(|()| {
@@ -186,8 +190,8 @@ impl Pool {
             Ok(entry_fds) => {
                 let limits = *limits;
                 let meters = Meters::default();
-                let before = Usage::default();
-                Ok(Group { path, entry_fds, limits, meters, before, last: None })
+                let before = GroupUsage::default();
+                Ok(SandboxGroup { path, entry_fds, limits, meters, before, last: None })
             }
             Err(error) => {
                 // The first error is the one to report.
@@ -199,7 +203,7 @@ impl Pool {
 
     /// Removes a group, now or as soon as its processes are dead. The zygote `owner` may have put
     /// processes there.
-    pub fn discard(&mut self, group: &Group, owner: Option<u64>) {
+    pub fn discard(&mut self, group: &SandboxGroup, owner: Option<u64>) {
         self.remove(&group.path, owner);
     }
 
@@ -233,13 +237,13 @@ mod tests {
     use crate::cgroup::detect;
 
     /// Runs a test with a pool on this machine's control groups, removed at the end.
-    fn with_pool(test: impl FnOnce(&mut Pool)) {
+    fn with_pool(test: impl FnOnce(&mut GroupPool)) {
         if !rustix::process::geteuid().is_root() {
             return eprintln!("skipped: only root can make control groups");
         }
         let parent = format!("snowmelt/pool-{}", snowmelt_types::SandboxId::new());
         let total = Total { memory: Some(ByteSize::mib(999)), processes: Some(777) };
-        let mut pool = Pool::new(detect().unwrap(), parent.clone(), &total).unwrap();
+        let mut pool = GroupPool::new(detect().unwrap(), parent.clone(), &total).unwrap();
         test(&mut pool);
         crate::cgroup::remove_tree(pool.backend(), &parent).unwrap();
     }
@@ -299,7 +303,7 @@ mod tests {
         with_pool(|pool| {
             let mut group = pool.take(&Limits::default()).unwrap();
             let path = group.path.clone();
-            group.last = Some(Usage { oom_kills: 1, ..Usage::default() });
+            group.last = Some(GroupUsage { oom_kills: 1, ..GroupUsage::default() });
             pool.give_back(group);
             assert_ne!(pool.take(&Limits::default()).unwrap().path, path);
         });

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use snowmelt_types::ByteSize;
 
 use super::{
-    Backend, Freezer, FreezerFile, Meters, ThrottledFile, Usage, cpu_quota_us, cpu_shares,
+    Backend, Freezer, FreezerFile, GroupUsage, Meters, ThrottledFile, cpu_quota_us, cpu_shares,
     is_threaded, make, make_parents, tcp_memory, write,
 };
 use crate::spec::Limits;
@@ -148,11 +148,11 @@ impl Backend for Hierarchies {
         Ok(None)
     }
 
-    fn usage(&self, group: &str, meters: &mut Meters) -> Usage {
+    fn usage(&self, group: &str, meters: &mut Meters) -> GroupUsage {
         let (memory, pids, cpu) =
             (self.memory.join(group), self.pids.join(group), self.cpu.join(group));
         let mut count = |folder, file, key| meters.count(folder, file, key).unwrap_or(0);
-        Usage {
+        GroupUsage {
             throttled_us: count(&cpu, "cpu.stat", "throttled_time") / 1000,
             oom_kills: count(&memory, "memory.oom_control", "oom_kill"),
             forks_refused: count(&pids, "pids.events", "max"),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use snowmelt_types::ByteSize;
 
 use super::{
-    Backend, CPU_PERIOD_US, Freezer, FreezerFile, Meters, ThrottledFile, Usage, cpu_quota_us,
+    Backend, CPU_PERIOD_US, Freezer, FreezerFile, GroupUsage, Meters, ThrottledFile, cpu_quota_us,
     cpu_shares, make, make_parents, write,
 };
 use crate::spec::Limits;
@@ -100,10 +100,10 @@ impl Backend for Hierarchy {
         Ok(Some(folder.into()))
     }
 
-    fn usage(&self, group: &str, meters: &mut Meters) -> Usage {
+    fn usage(&self, group: &str, meters: &mut Meters) -> GroupUsage {
         let folder = self.root.join(group);
         let mut count = |file, key| meters.count(&folder, file, key);
-        Usage {
+        GroupUsage {
             oom_kills: count("memory.events", "oom_kill").unwrap_or(0),
             forks_refused: count("pids.events", "max").unwrap_or(0),
             throttled_us: count("cpu.stat", "throttled_usec").unwrap_or(0),
@@ -198,7 +198,7 @@ mod tests {
         fs::write(group.join("memory.peak"), "4096\n").unwrap();
         fs::write(group.join("cpu.stat"), "usage_usec 77\nuser_usec 70\nthrottled_usec 9\n")
             .unwrap();
-        let expected = Usage {
+        let expected = GroupUsage {
             oom_kills: 2,
             forks_refused: 3,
             throttled_us: 9,

@@ -15,7 +15,7 @@ use super::pidfd;
 use super::registry::PendingStart;
 use super::request::{Addresses, no_sandbox};
 use super::run_dir::RunDir;
-use crate::message::{MAX_LANES, Operation, ZYGOTES};
+use crate::message::{MAX_LANES, SpawnerOperation, ZYGOTES};
 use crate::spec::{ForkSpec, NetworkProgram, SandboxSpec, ZygoteSpec};
 use crate::{Error, Result};
 
@@ -111,7 +111,7 @@ impl Spawner {
         let id = spec.id.clone();
         let limits = spec.limits;
         let lane = self.lanes.pick(&id).await?;
-        let started = lane.begin(id, limits, Operation::Start(spec)).await?;
+        let started = lane.begin(id, limits, SpawnerOperation::Start(spec)).await?;
         Ok(Sandbox::new(started, lane))
     }
 
@@ -140,7 +140,7 @@ impl Spawner {
         };
         let mut pending = Vec::with_capacity(count);
         for (lane, specs) in parts {
-            pending.extend(lane.request_many(specs, known, Operation::StartMany).await);
+            pending.extend(lane.request_many(specs, known, SpawnerOperation::StartMany).await);
         }
         pending.resize_with(count, || Err(Error::SpawnerLost));
         wait_for_all(pending).await
@@ -158,7 +158,7 @@ impl Spawner {
         // Each lane has slots of its own.
         let mut full = Vec::new();
         while let Some(lane) = self.lanes.pick_without(&id, &full).await? {
-            let operation = Operation::StartZygote(spec.clone());
+            let operation = SpawnerOperation::StartZygote(spec.clone());
             match lane.begin(id.clone(), limits, operation).await {
                 Err(Error::ZygoteSlots { .. }) => full.push(lane.lane()),
                 started => return Ok(Zygote::new(started?, lane)),
@@ -178,7 +178,7 @@ impl Spawner {
         let limits = spec.limits;
         let lane = zygote.lane();
         let zygote: SandboxId = zygote.id().clone();
-        let started = lane.begin(id, limits, Operation::Fork { zygote, spec }).await?;
+        let started = lane.begin(id, limits, SpawnerOperation::Fork { zygote, spec }).await?;
         Ok(Sandbox::new(started, lane.clone()))
     }
 
@@ -186,7 +186,7 @@ impl Spawner {
     /// `specs`. The forks do not wait for each other, and a failure does not affect the others.
     pub async fn fork_many(&self, zygote: &Zygote, specs: Vec<ForkSpec>) -> Vec<Result<Sandbox>> {
         let known = |spec: &ForkSpec| (spec.id.clone(), spec.limits);
-        let operation = |specs| Operation::ForkMany { zygote: zygote.id().clone(), specs };
+        let operation = |specs| SpawnerOperation::ForkMany { zygote: zygote.id().clone(), specs };
         wait_for_all(zygote.lane().request_many(specs, known, operation).await).await
     }
 
@@ -203,7 +203,7 @@ impl Spawner {
         let limits = spec.limits;
         let zygote = parent.id().clone();
         let lane = parent.lane();
-        let started = lane.begin(id, limits, Operation::Grow { zygote, spec }).await?;
+        let started = lane.begin(id, limits, SpawnerOperation::Grow { zygote, spec }).await?;
         Ok(Zygote::new(started, lane.clone()))
     }
 
@@ -267,7 +267,7 @@ impl Spawner {
         programs: Vec<NetworkProgram>,
     ) -> Vec<Result<Sandbox>> {
         let known = |one: &NetworkProgram| (one.program.id.clone(), one.program.limits);
-        let pending = network.lane().request_many(programs, known, Operation::StartManyIn);
+        let pending = network.lane().request_many(programs, known, SpawnerOperation::StartManyIn);
         wait_for_all(pending.await).await
     }
 

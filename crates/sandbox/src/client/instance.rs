@@ -15,18 +15,18 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use snowmelt_types::{ByteSize, End, Outcome, SandboxId};
 
 use super::process::StartedSandbox;
-use super::registry::Registry;
-use crate::message::{Operation, ZygoteReady};
+use super::registry::LaneRegistry;
+use crate::message::{SpawnerOperation, ZygoteReady};
 
 /// A running sandbox.
 pub struct Sandbox {
     started: StartedSandbox,
     /// The lane of the sandbox, which ends with its last user.
-    _lane: Arc<Registry>,
+    _lane: Arc<LaneRegistry>,
 }
 
 impl Sandbox {
-    pub(super) fn new(started: StartedSandbox, lane: Arc<Registry>) -> Self {
+    pub(super) fn new(started: StartedSandbox, lane: Arc<LaneRegistry>) -> Self {
         Self { started, _lane: lane }
     }
 
@@ -129,11 +129,11 @@ impl Sandbox {
 /// immediately.
 pub struct Zygote {
     started: StartedSandbox,
-    lane: Arc<Registry>,
+    lane: Arc<LaneRegistry>,
 }
 
 impl Zygote {
-    pub(super) fn new(started: StartedSandbox, lane: Arc<Registry>) -> Self {
+    pub(super) fn new(started: StartedSandbox, lane: Arc<LaneRegistry>) -> Self {
         Self { started, lane }
     }
 
@@ -143,7 +143,7 @@ impl Zygote {
     }
 
     /// The lane that the zygote and its children belong to.
-    pub(super) fn lane(&self) -> &Arc<Registry> {
+    pub(super) fn lane(&self) -> &Arc<LaneRegistry> {
         &self.lane
     }
 
@@ -201,7 +201,7 @@ impl Drop for Zygote {
     fn drop(&mut self) {
         self.started.kill_on_drop = false;
         let id = self.id().clone();
-        self.lane.post(id.clone(), Operation::Retire { id });
+        self.lane.post(id.clone(), SpawnerOperation::Retire { id });
     }
 }
 

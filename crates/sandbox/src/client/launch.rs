@@ -21,7 +21,7 @@ use rustix::fs::{Mode, OFlags, open};
 use snowmelt_kernel::packet;
 
 use super::pidfd;
-use super::readiness::{self, Processes, Ready};
+use super::readiness::{self, Processes, ReadyLane};
 use super::run_dir::RunDir;
 use crate::message::{LONGEST_PACKET, MADE, Setup};
 use crate::spec::Total;
@@ -63,11 +63,11 @@ impl Launched {
     ///
     /// # Errors
     /// [`Error::Launch`] when the runtime cannot watch its socket.
-    pub fn into_ready(self) -> Result<Ready> {
+    pub fn into_ready(self) -> Result<ReadyLane> {
         let command = || "the socket of the spawner".into();
         let socket = readiness::watch(self.socket);
         let socket = socket.map_err(|source| Error::Launch { command: command(), source })?;
-        Ok(Ready { lane: 0, pidfd: self.pidfd, socket })
+        Ok(ReadyLane { lane: 0, pidfd: self.pidfd, socket })
     }
 }
 

@@ -5,9 +5,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::registry::Registry;
+use super::registry::LaneRegistry;
 use super::request::no_sandbox;
-use crate::message::Operation;
+use crate::message::SpawnerOperation;
 use crate::spec::NetworkId;
 
 /// The next number of a network. Numbers are unique within a process.
@@ -18,11 +18,11 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 pub struct NetworkNamespace {
     id: NetworkId,
     namespace: OwnedFd,
-    lane: Arc<Registry>,
+    lane: Arc<LaneRegistry>,
 }
 
 impl NetworkNamespace {
-    pub(super) fn new(id: NetworkId, namespace: OwnedFd, lane: Arc<Registry>) -> Self {
+    pub(super) fn new(id: NetworkId, namespace: OwnedFd, lane: Arc<LaneRegistry>) -> Self {
         Self { id, namespace, lane }
     }
 
@@ -41,7 +41,7 @@ impl NetworkNamespace {
         self.lane.load().is_some()
     }
 
-    pub(super) fn lane(&self) -> &Arc<Registry> {
+    pub(super) fn lane(&self) -> &Arc<LaneRegistry> {
         &self.lane
     }
 }
@@ -60,6 +60,6 @@ impl fmt::Debug for NetworkNamespace {
 
 impl Drop for NetworkNamespace {
     fn drop(&mut self) {
-        self.lane.post(no_sandbox(), Operation::DropNetwork { network: self.id });
+        self.lane.post(no_sandbox(), SpawnerOperation::DropNetwork { network: self.id });
     }
 }

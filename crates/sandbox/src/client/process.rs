@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 use super::pidfd;
 use crate::cgroup::{FreezerFile, OpenFreezerFile};
-use crate::message::{Ended, Started, Status, ZygoteReady};
+use crate::message::{EndStatus, SandboxEnd, StartProperties, ZygoteReady};
 use crate::spec::Limits;
 
 /// The state that sandboxes and zygotes have in common: the process and its end.
@@ -26,7 +26,7 @@ pub(super) struct SandboxProcess {
     id: SandboxId,
     limits: Limits,
     pidfd: OwnedFd,
-    started: Started,
+    started: StartProperties,
     paused: AtomicBool,
     open_freezer: OpenFreezerFile,
     started_at: Instant,
@@ -37,7 +37,7 @@ pub(super) struct SandboxProcess {
 
 impl SandboxProcess {
     /// Makes the state of a process that was started.
-    pub fn new(id: SandboxId, limits: Limits, pidfd: OwnedFd, started: Started) -> Self {
+    pub fn new(id: SandboxId, limits: Limits, pidfd: OwnedFd, started: StartProperties) -> Self {
         Self {
             id,
             limits,
@@ -72,7 +72,7 @@ impl SandboxProcess {
     }
 
     /// Notes the end that the spawner has reported.
-    pub fn end(&self, ended: &Ended) {
+    pub fn end(&self, ended: &SandboxEnd) {
         self.finish(Outcome {
             end: end_of(ended, &self.limits, self.reason()),
             peak_memory: ended.memory_peak,
@@ -169,17 +169,17 @@ fn read_size(file: &Path) -> Option<ByteSize> {
 }
 
 /// Combines the kernel's counts and the caller's reason into one end reason.
-fn end_of(ended: &Ended, limits: &Limits, reason: Option<End>) -> End {
+fn end_of(ended: &SandboxEnd, limits: &Limits, reason: Option<End>) -> End {
     let failed = ended.status.is_failure();
     if failed && ended.oom_kills > 0 {
         let peak = ended.memory_peak.unwrap_or(limits.memory);
         return End::OutOfMemory { limit: limits.memory, peak };
     }
     match (ended.status, reason) {
-        (Status::Signal(SIGKILL), Some(reason)) => reason,
+        (EndStatus::Signal(SIGKILL), Some(reason)) => reason,
         _ if failed && ended.forks_refused > 0 => End::PidsLimit { limit: limits.pids },
-        (Status::Exit(code), _) => End::Exit { code },
-        (Status::Signal(signal), _) => End::Signal { signal },
+        (EndStatus::Exit(code), _) => End::Exit { code },
+        (EndStatus::Signal(signal), _) => End::Signal { signal },
     }
 }
 

@@ -9,29 +9,29 @@ use snowmelt_kernel::packet;
 use tokio::io::unix::AsyncFd;
 
 use super::pidfd;
-use super::readiness::Ready;
-use super::registry::Registry;
+use super::readiness::ReadyLane;
+use super::registry::LaneRegistry;
 use super::run_dir::RunDir;
 use crate::Result;
 use crate::message::LONGEST_PACKET;
 
 /// The reader of a lane.
-pub(super) struct Reader {
+pub(super) struct LaneReader {
     lane: u32,
     pidfd: OwnedFd,
     socket: Arc<AsyncFd<OwnedFd>>,
     /// The registry of the lane. Weak, because the lane ends with its last user.
-    registry: Weak<Registry>,
+    registry: Weak<LaneRegistry>,
     /// The run directory, which the last reader cleans if the platform has ended.
     run_dir: Arc<RunDir>,
 }
 
-impl Reader {
+impl LaneReader {
     /// Takes over a lane that is ready; returns its reader, and the registry to which the reader
     /// passes the lane's events.
-    pub fn new(ready: Ready, run_dir: Arc<RunDir>) -> (Self, Arc<Registry>) {
-        let Ready { lane, pidfd, socket } = ready;
-        let registry = Registry::new(lane, pidfd::pid_of(&pidfd), socket.clone(), &run_dir);
+    pub fn new(ready: ReadyLane, run_dir: Arc<RunDir>) -> (Self, Arc<LaneRegistry>) {
+        let ReadyLane { lane, pidfd, socket } = ready;
+        let registry = LaneRegistry::new(lane, pidfd::pid_of(&pidfd), socket.clone(), &run_dir);
         let known = Arc::downgrade(&registry);
         (Self { lane, pidfd, socket, registry: known, run_dir }, registry)
     }
@@ -56,7 +56,7 @@ impl Reader {
     }
 }
 
-async fn read(socket: &AsyncFd<OwnedFd>, registry: &Weak<Registry>) {
+async fn read(socket: &AsyncFd<OwnedFd>, registry: &Weak<LaneRegistry>) {
     let mut buffer = vec![0; LONGEST_PACKET];
     loop {
         let received = socket.async_io(tokio::io::Interest::READABLE, |socket| {

@@ -13,7 +13,7 @@ use tokio::io::unix::AsyncFd;
 use crate::message::SetupDone;
 
 /// A lane that has reported that it is ready, and whose socket is not read yet.
-pub(super) struct Ready {
+pub(super) struct ReadyLane {
     /// The number of the lane.
     pub lane: u32,
     /// The process of the lane, a child of this one.
@@ -31,14 +31,14 @@ pub(super) fn watch(socket: OwnedFd) -> io::Result<Arc<AsyncFd<OwnedFd>>> {
 }
 
 /// Waits until a lane reports that it is ready.
-pub(super) async fn wait_for(lane: u32, socket: OwnedFd) -> io::Result<Ready> {
+pub(super) async fn wait_for(lane: u32, socket: OwnedFd) -> io::Result<ReadyLane> {
     let socket = watch(socket)?;
     let mut buffer = [0; 4096];
     let received = socket.async_io(tokio::io::Interest::READABLE, |socket| {
         packet::receive(socket.as_fd(), &mut buffer)
     });
     let (pidfd, _) = ready(&received.await?, &buffer)?.map_err(io::Error::other)?;
-    Ok(Ready { lane, pidfd, socket })
+    Ok(ReadyLane { lane, pidfd, socket })
 }
 
 /// A lane's process, and the init process that ends after the last lane ([`SetupDone`]).

@@ -18,13 +18,13 @@ use tokio::sync::{oneshot, watch};
 use super::process::{SandboxProcess, StartedSandbox};
 use super::request::{Addresses, batches, encode, failed, no_sandbox};
 use super::run_dir::RunDir;
-use crate::message::{Event, Operation, Request, Started};
+use crate::message::{SpawnerEvent, SpawnerOperation, SpawnerRequest, StartProperties};
 use crate::spec::{Limits, NetworkId};
 use crate::{Error, Result};
 
 /// The state of a lane, shared by the handle, its clones and everything that the lane started for
 /// them.
-pub(super) struct Registry {
+pub(super) struct LaneRegistry {
     lane: u32,
     pid: u32,
     socket: Arc<AsyncFd<OwnedFd>>,
@@ -39,14 +39,14 @@ pub(super) struct Registry {
 #[derive(Default)]
 struct State {
     lost: bool,
-    waiting: HashMap<u64, Waiter>,
+    waiting: HashMap<u64, StartWaiter>,
     /// The number of pending requests that keep the lane busy.
     busy: usize,
     living: HashMap<SandboxId, Arc<SandboxProcess>>,
     networks: HashMap<u64, oneshot::Sender<Result<OwnedFd>>>,
 }
 
-struct Waiter {
+struct StartWaiter {
     id: SandboxId,
     limits: Limits,
     /// Whether the lane works until it answers, instead of waiting for imports.
@@ -55,7 +55,7 @@ struct Waiter {
 }
 
 impl State {
-    fn answered(&mut self, sequence: u64) -> Option<Waiter> {
+    fn answered(&mut self, sequence: u64) -> Option<StartWaiter> {
         let waiter = self.waiting.remove(&sequence)?;
         self.busy -= usize::from(waiter.keeps_busy);
         Some(waiter)
@@ -63,9 +63,9 @@ impl State {
 }
 
 /// The load of a lane, compared by requests in progress, then by live sandboxes.
-pub(super) type Load = (usize, usize);
+pub(super) type LaneLoad = (usize, usize);
 
-impl Registry {
+impl LaneRegistry {
     /// Takes over the socket of a lane that is ready; the caller starts the reader.
     pub fn new(
         lane: u32,
@@ -100,7 +100,7 @@ impl Registry {
     }
 
     /// The load of the lane; `None` when it has ended.
-    pub fn load(&self) -> Option<Load> {
+    pub fn load(&self) -> Option<LaneLoad> {
         let state = self.state();
         (!state.lost).then(|| (state.busy, state.living.len()))
     }
@@ -112,7 +112,8 @@ impl Registry {
 
     /// Requests another lane from this one, with `socket` as its control socket.
     pub async fn open(&self, lane: u32, socket: OwnedFd) -> Result<()> {
-        let request = Request { sequence: u64::MAX, operation: Operation::Open { lane } };
+        let request =
+            SpawnerRequest { sequence: u64::MAX, operation: SpawnerOperation::Open { lane } };
         self.send(&no_sandbox(), &request, &[socket.as_fd()]).await
     }
 
@@ -122,12 +123,13 @@ impl Registry {
         self: &Arc<Self>,
         id: SandboxId,
         limits: Limits,
-        operation: Operation,
+        operation: SpawnerOperation,
     ) -> Result<StartedSandbox> {
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
-        let keeps_busy = matches!(operation, Operation::Start(_) | Operation::Fork { .. });
+        let keeps_busy =
+            matches!(operation, SpawnerOperation::Start(_) | SpawnerOperation::Fork { .. });
         let pending = self.register(sequence, id.clone(), limits, keeps_busy)?;
-        if let Err(error) = self.send(&id, &Request { sequence, operation }, &[]).await {
+        if let Err(error) = self.send(&id, &SpawnerRequest { sequence, operation }, &[]).await {
             return Err(pending.withdraw(error));
         }
         pending.started().await
@@ -139,7 +141,7 @@ impl Registry {
         self: &Arc<Self>,
         specs: Vec<S>,
         known: impl Fn(&S) -> (SandboxId, Limits),
-        operation: impl Fn(Vec<S>) -> Operation,
+        operation: impl Fn(Vec<S>) -> SpawnerOperation,
     ) -> Vec<Result<PendingStart>> {
         let mut pending = Vec::with_capacity(specs.len());
         for batch in batches(specs) {
@@ -149,7 +151,7 @@ impl Registry {
                 .zip(&known)
                 .map(|(sequence, (id, limits))| self.register(sequence, id.clone(), *limits, true))
                 .collect();
-            let request = Request { sequence: first, operation: operation(batch) };
+            let request = SpawnerRequest { sequence: first, operation: operation(batch) };
             let sent = self.send(&no_sandbox(), &request, &[]).await;
             pending.extend(registered.into_iter().map(|registered| match &sent {
                 Ok(()) => registered,
@@ -176,9 +178,9 @@ impl Registry {
             state.networks.insert(sequence, reply);
         }
         let has_notifier = matches!(addresses, Addresses::Notifier);
-        let operation = Operation::MakeNetwork { network, owner, has_notifier };
+        let operation = SpawnerOperation::MakeNetwork { network, owner, has_notifier };
         let table = addresses.table();
-        let request = Request { sequence, operation };
+        let request = SpawnerRequest { sequence, operation };
         self.send(&no_sandbox(), &request, table.as_slice()).await?;
         answer.await.unwrap_or(Err(Error::SpawnerLost))
     }
@@ -196,11 +198,16 @@ impl Registry {
             return Err(Error::SpawnerLost);
         }
         state.busy += usize::from(keeps_busy);
-        state.waiting.insert(sequence, Waiter { id: id.clone(), limits, keeps_busy, reply });
+        state.waiting.insert(sequence, StartWaiter { id: id.clone(), limits, keeps_busy, reply });
         Ok(PendingStart { registry: self.clone(), sequence, answer: Some(answer), id })
     }
 
-    async fn send(&self, id: &SandboxId, request: &Request, fds: &[BorrowedFd<'_>]) -> Result<()> {
+    async fn send(
+        &self,
+        id: &SandboxId,
+        request: &SpawnerRequest,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<()> {
         let bytes = encode(id, request)?;
         let sent = self
             .socket
@@ -216,8 +223,8 @@ impl Registry {
     }
 
     /// Sends a request without an answer, now or, if the socket is full, as soon as it is not.
-    pub fn post(self: &Arc<Self>, id: SandboxId, operation: Operation) {
-        let request = Request { sequence: u64::MAX, operation };
+    pub fn post(self: &Arc<Self>, id: SandboxId, operation: SpawnerOperation) {
+        let request = SpawnerRequest { sequence: u64::MAX, operation };
         let Ok(bytes) = encode(&id, &request) else { return };
         let full = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
         let sent = packet::send(self.socket.get_ref(), &bytes, &[]);
@@ -234,7 +241,7 @@ impl Registry {
 
     /// Tells the lane to end all its sandboxes, and then itself.
     pub async fn end(&self) -> Result<()> {
-        let request = Request { sequence: u64::MAX, operation: Operation::Shutdown };
+        let request = SpawnerRequest { sequence: u64::MAX, operation: SpawnerOperation::Shutdown };
         match self.send(&no_sandbox(), &request, &[]).await {
             Ok(()) | Err(Error::SpawnerLost) => Ok(()),
             Err(other) => Err(other),
@@ -259,16 +266,16 @@ impl Registry {
     }
 
     /// Handles an event of the lane.
-    pub fn handle(&self, event: Event, fds: Vec<OwnedFd>) {
+    pub fn handle(&self, event: SpawnerEvent, fds: Vec<OwnedFd>) {
         match event {
-            Event::Started { sequence, started } => self.started(sequence, started, fds),
-            Event::Network { sequence } => {
+            SpawnerEvent::Started { sequence, started } => self.started(sequence, started, fds),
+            SpawnerEvent::Network { sequence } => {
                 let waiter = self.state().networks.remove(&sequence);
                 if let (Some(waiter), Some(namespace)) = (waiter, fds.into_iter().next()) {
                     drop(waiter.send(Ok(namespace)));
                 }
             }
-            Event::Failed { sequence, failure } => {
+            SpawnerEvent::Failed { sequence, failure } => {
                 let network = self.state().networks.remove(&sequence);
                 if let Some(waiter) = network {
                     drop(waiter.send(Err(failed(no_sandbox(), failure))));
@@ -277,7 +284,7 @@ impl Registry {
                     drop(waiter.reply.send(Err(error)));
                 }
             }
-            Event::Ended { id, ended } => {
+            SpawnerEvent::Ended { id, ended } => {
                 if let Some(process) = self.state().living.remove(&id) {
                     process.end(&ended);
                 }
@@ -285,7 +292,7 @@ impl Registry {
         }
     }
 
-    fn started(&self, sequence: u64, started: Started, mut fds: Vec<OwnedFd>) {
+    fn started(&self, sequence: u64, started: StartProperties, mut fds: Vec<OwnedFd>) {
         let listener = if fds.len() > 3 { fds.pop() } else { None };
         let Ok([pidfd, channel, log]) = <[OwnedFd; 3]>::try_from(fds) else {
             tracing::error!(sequence, "the spawner sent a start without its descriptors");
@@ -329,7 +336,7 @@ impl Registry {
     }
 }
 
-impl Drop for Registry {
+impl Drop for LaneRegistry {
     fn drop(&mut self) {
         // The last user is gone: the spawner sees the end of its stream, removes everything and
         // exits, and our reader sees the end of its own stream.
@@ -339,7 +346,7 @@ impl Drop for Registry {
 
 /// A requested sandbox that has not started yet. Dropping it kills the sandbox.
 pub(super) struct PendingStart {
-    registry: Arc<Registry>,
+    registry: Arc<LaneRegistry>,
     id: SandboxId,
     sequence: u64,
     answer: Option<oneshot::Receiver<Result<StartedSandbox>>>,
@@ -347,7 +354,7 @@ pub(super) struct PendingStart {
 
 impl PendingStart {
     /// The lane that starts the sandbox.
-    pub fn lane(&self) -> &Arc<Registry> {
+    pub fn lane(&self) -> &Arc<LaneRegistry> {
         &self.registry
     }
 
@@ -381,7 +388,7 @@ impl PendingStart {
 impl Drop for PendingStart {
     fn drop(&mut self) {
         if self.answer.is_some() {
-            self.registry.post(self.id.clone(), Operation::Kill { id: self.id.clone() });
+            self.registry.post(self.id.clone(), SpawnerOperation::Kill { id: self.id.clone() });
         }
     }
 }

@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use serde::Serialize;
 use snowmelt_types::SandboxId;
 
-use crate::message::{Failure, LONGEST_PACKET, Request};
+use crate::message::{LONGEST_PACKET, SpawnerRequest, StartFailure};
 use crate::{Error, Result};
 
 /// The way in which sandboxes of a network are held to their addresses.
@@ -58,7 +58,7 @@ pub(super) fn no_sandbox() -> SandboxId {
 }
 
 /// Encodes a request. A request that does not fit into a packet is refused.
-pub(super) fn encode(id: &SandboxId, request: &Request) -> Result<Vec<u8>> {
+pub(super) fn encode(id: &SandboxId, request: &SpawnerRequest) -> Result<Vec<u8>> {
     let refused = |reason: String| Error::Spec { id: id.clone(), reason };
     let bytes = serde_json::to_vec(request).map_err(|error| refused(error.to_string()))?;
     if bytes.len() > LONGEST_PACKET {
@@ -71,13 +71,13 @@ pub(super) fn encode(id: &SandboxId, request: &Request) -> Result<Vec<u8>> {
 }
 
 /// The error of a start that failed in the spawner.
-pub(super) fn failed(id: SandboxId, failure: Failure) -> Error {
+pub(super) fn failed(id: SandboxId, failure: StartFailure) -> Error {
     match failure {
-        Failure::Step { step, errno } => {
+        StartFailure::Step { step, errno } => {
             Error::Start { id, step, source: io::Error::from_raw_os_error(errno) }
         }
-        Failure::Spec { reason } => Error::Spec { id, reason },
-        Failure::ZygoteLost { zygote } => Error::ZygoteLost { id: zygote },
-        Failure::ZygoteSlots => Error::ZygoteSlots { id },
+        StartFailure::Spec { reason } => Error::Spec { id, reason },
+        StartFailure::ZygoteLost { zygote } => Error::ZygoteLost { id: zygote },
+        StartFailure::ZygoteSlots => Error::ZygoteSlots { id },
     }
 }

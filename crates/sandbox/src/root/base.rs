@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::fault::{Fault, doing};
+use crate::fault::{StepFault, doing};
 use crate::root::builder::RootBuilder;
 use crate::root::copy;
 use crate::spec::Network;
@@ -39,7 +39,7 @@ const FILES: [(&str, &str); 4] = [
 ];
 
 /// Assembles the base.
-pub(crate) fn assemble(builder: &RootBuilder<'_>, network: Network) -> Result<(), Fault> {
+pub(crate) fn assemble(builder: &RootBuilder<'_>, network: Network) -> Result<(), StepFault> {
     PROGRAMS.iter().try_for_each(|path| programs(builder, Path::new(path)))?;
     for (path, content) in FILES {
         builder.file(Path::new(path), content.as_bytes())?;
@@ -53,7 +53,7 @@ pub(crate) fn assemble(builder: &RootBuilder<'_>, network: Network) -> Result<()
     builder.link(Path::new("/var/tmp"), Path::new("/tmp"))
 }
 
-fn programs(builder: &RootBuilder<'_>, path: &Path) -> Result<(), Fault> {
+fn programs(builder: &RootBuilder<'_>, path: &Path) -> Result<(), StepFault> {
     let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
     if found.is_symlink() {
         let to = doing(format!("read the link {}", path.display()), fs::read_link(path))?;

@@ -14,7 +14,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use snowmelt_kernel::mount::{self, Attributes};
 
-use crate::fault::{Fault, doing};
+use crate::fault::{StepFault, doing};
 use crate::weaken::{Defence, is_disabled};
 
 /// A template that is being assembled.
@@ -29,12 +29,12 @@ impl<'a> RootBuilder<'a> {
     }
 
     /// Makes a folder with its parents, mode 0755, if it does not exist.
-    pub fn folder(&self, path: &Path) -> Result<OwnedFd, Fault> {
+    pub fn folder(&self, path: &Path) -> Result<OwnedFd, StepFault> {
         doing(format!("make the folder {}", path.display()), self.ensure_folder(path))
     }
 
     /// Makes a file, mode 0444.
-    pub fn file(&self, path: &Path, content: &[u8]) -> Result<(), Fault> {
+    pub fn file(&self, path: &Path, content: &[u8]) -> Result<(), StepFault> {
         let write = || -> io::Result<()> {
             let (folder, name) = self.ensure_parent(path)?;
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -45,7 +45,7 @@ impl<'a> RootBuilder<'a> {
     }
 
     /// Makes a symbolic link.
-    pub fn link(&self, path: &Path, to: &Path) -> Result<(), Fault> {
+    pub fn link(&self, path: &Path, to: &Path) -> Result<(), StepFault> {
         let link = || -> io::Result<()> {
             let (folder, name) = self.ensure_parent(path)?;
             Ok(symlinkat(to, folder, name)?)
@@ -54,13 +54,13 @@ impl<'a> RootBuilder<'a> {
     }
 
     /// Bind-mounts a folder or file of the host at `target`, inert.
-    pub fn bind(&self, source: &Path, target: &Path) -> Result<(), Fault> {
+    pub fn bind(&self, source: &Path, target: &Path) -> Result<(), StepFault> {
         let tree = doing(format!("mount {}", source.display()), mount::copy(source))?;
         self.attach(tree, target)
     }
 
     /// Attaches a detached tree at `target`, inert.
-    pub fn attach(&self, tree: OwnedFd, target: &Path) -> Result<(), Fault> {
+    pub fn attach(&self, tree: OwnedFd, target: &Path) -> Result<(), StepFault> {
         let attach = || -> io::Result<()> {
             let target = self.mount_point(target, is_folder(&tree)?)?;
             if is_disabled(Defence::Inert) {
@@ -73,7 +73,7 @@ impl<'a> RootBuilder<'a> {
 
     /// Bind-mounts a device of the host, if it is the character device of that number: a file in
     /// the place of a device is refused (CVE-2025-31133).
-    pub fn device(&self, path: &Path, number: (u32, u32)) -> Result<(), Fault> {
+    pub fn device(&self, path: &Path, number: (u32, u32)) -> Result<(), StepFault> {
         let attach = || -> io::Result<()> {
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let node = openat(CWD, path, flags, Mode::empty())?;

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use snowmelt_kernel::mount::{self, Attributes};
 
 use super::builder::RootBuilder;
-use crate::fault::{Fault, doing};
+use crate::fault::{StepFault, doing};
 
 const DEVICES: [(&str, (u32, u32)); 5] =
     [("null", (1, 3)), ("zero", (1, 5)), ("full", (1, 7)), ("random", (1, 8)), ("urandom", (1, 9))];
@@ -26,7 +26,7 @@ const LINKS: [(&str, &str); 5] = [
 /// Mounts the file system at `/dev`. The nodes are made here, not bind-mounted from the host, so
 /// that a file in the place of a device there cannot get in (CVE-2025-31133). Where this process
 /// may not make nodes, the host's are bind-mounted after a check of their numbers.
-pub(super) fn assemble(builder: &RootBuilder<'_>) -> Result<(), Fault> {
+pub(super) fn assemble(builder: &RootBuilder<'_>) -> Result<(), StepFault> {
     let options = [("size", "64k"), ("mode", "755")];
     let attributes = Attributes::MOUNT_ATTR_NOSUID | Attributes::MOUNT_ATTR_NOEXEC;
     let fresh = mount::fresh("tmpfs", &options, attributes);
@@ -48,7 +48,7 @@ fn make(
     top: impl AsFd,
     name: &str,
     number: (u32, u32),
-) -> Result<(), Fault> {
+) -> Result<(), StepFault> {
     let mode = Mode::from_raw_mode(0o666);
     let device = makedev(number.0, number.1);
     match mknodat(&top, name, FileType::CharacterDevice, mode, device) {

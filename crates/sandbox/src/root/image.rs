@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use snowmelt_kernel::mount;
 
 use super::builder::RootBuilder;
-use crate::fault::{Fault, doing};
+use crate::fault::{StepFault, doing};
 use crate::spec::{Bind, ImageBind};
 
 /// Top-level names of an image that are ignored.
@@ -28,7 +28,7 @@ pub(super) fn assemble(
     builder: &RootBuilder<'_>,
     folder: &Path,
     binds: &[Bind],
-) -> Result<(), Fault> {
+) -> Result<(), StepFault> {
     let top = open(folder)?;
     let names = doing("list the image", names(&top))?;
     for name in names.iter().filter(|name| !OURS.contains(&name.as_str())) {
@@ -43,7 +43,7 @@ pub(super) fn assemble(
 
 /// Returns `/etc` of an image, if it lacks a file over which one of `binds` is to be mounted. No
 /// file can be added to a read-only folder.
-fn lacking(top: &OwnedFd, binds: &[Bind]) -> Result<Option<OwnedFd>, Fault> {
+fn lacking(top: &OwnedFd, binds: &[Bind]) -> Result<Option<OwnedFd>, StepFault> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let found = openat2(top, CONFIGURATION, flags, Mode::empty(), ResolveFlags::BENEATH);
     // A link is mounted as it is.
@@ -61,7 +61,7 @@ fn lacking(top: &OwnedFd, binds: &[Bind]) -> Result<Option<OwnedFd>, Fault> {
 }
 
 /// Mounts the contents of a folder of the image one by one, in a folder of the platform's own.
-fn mount_all(builder: &RootBuilder<'_>, folder: &OwnedFd, name: &str) -> Result<(), Fault> {
+fn mount_all(builder: &RootBuilder<'_>, folder: &OwnedFd, name: &str) -> Result<(), StepFault> {
     let target = Path::new("/").join(name);
     builder.folder(&target)?;
     let names = doing(format!("list {} of the image", target.display()), names(folder))?;
@@ -74,7 +74,7 @@ pub(super) fn folder(
     builder: &RootBuilder<'_>,
     image: &Path,
     bind: &ImageBind,
-) -> Result<(), Fault> {
+) -> Result<(), StepFault> {
     let top = open(image)?;
     let copy = || -> io::Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -86,7 +86,7 @@ pub(super) fn folder(
     builder.attach(tree, &bind.target)
 }
 
-fn open(image: &Path) -> Result<OwnedFd, Fault> {
+fn open(image: &Path) -> Result<OwnedFd, StepFault> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = openat(CWD, image, flags, Mode::empty()).map_err(Into::into);
     doing(format!("open the image at {}", image.display()), opened)
@@ -114,7 +114,7 @@ fn mount_entry(
     top: &OwnedFd,
     within: &Path,
     name: &str,
-) -> Result<(), Fault> {
+) -> Result<(), StepFault> {
     let target = within.join(name);
     let look = || -> io::Result<(OwnedFd, FileType)> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;

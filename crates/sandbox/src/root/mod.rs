@@ -9,7 +9,7 @@ mod builder;
 mod copy;
 mod devices;
 mod image;
-mod mounted;
+mod mounted_image;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,11 +17,11 @@ use std::path::{Path, PathBuf};
 
 use snowmelt_kernel::mount::{self, Attributes};
 
-use crate::fault::{Fault, doing};
+use crate::fault::{StepFault, doing};
 use crate::namespaces::Namespaces;
 use crate::spec::{Base, MountedImage, Network, Root};
 use builder::RootBuilder;
-pub use mounted::root_of_image;
+pub use mounted_image::root_of_image;
 
 /// The maximum number of cached templates; the least recently used one is dropped first.
 const MAX_TEMPLATES: usize = 64;
@@ -81,7 +81,7 @@ impl Roots {
         namespaces: &Namespaces,
         root: &Root,
         network: Network,
-    ) -> Result<ProgramNamespaces<'_>, Fault> {
+    ) -> Result<ProgramNamespaces<'_>, StepFault> {
         let network = network.of_root();
         let known = self.templates.iter().rposition(|template| template.is_for(root, network));
         let template = match known {
@@ -106,7 +106,7 @@ impl Roots {
         namespaces: &Namespaces,
         root: &Root,
         network: Network,
-    ) -> Result<OwnedFd, Fault> {
+    ) -> Result<OwnedFd, StepFault> {
         let ProgramNamespaces { mounts, .. } = self.namespaces_for(namespaces, root, network)?;
         doing(
             "copy the root",
@@ -119,7 +119,7 @@ impl Roots {
         namespaces: &Namespaces,
         root: &Root,
         network: Network,
-    ) -> Result<Template, Fault> {
+    ) -> Result<Template, StepFault> {
         let path = doing("make a folder for the root", self.new_folder())?;
         let options = [("size", "8m"), ("mode", "755")];
         let fresh = mount::fresh("tmpfs", &options, Attributes::empty());
@@ -166,8 +166,8 @@ impl Roots {
 
     /// Attaches the mounted image of another process, until the result is dropped: only mounts that
     /// are attached in this namespace can be copied (before Linux 6.15).
-    fn attach_image(&mut self, mounted: &MountedImage) -> Result<MountPoint, Fault> {
-        let tree = doing("request the image", mounted::root_of_image(mounted))?;
+    fn attach_image(&mut self, mounted: &MountedImage) -> Result<MountPoint, StepFault> {
+        let tree = doing("request the image", mounted_image::root_of_image(mounted))?;
         let path = doing("make a folder for the image", self.new_folder())?;
         let mount_point = MountPoint { path };
         doing("attach the image", mount::attach_at(&tree, rustix::fs::CWD, &mount_point.path))?;
@@ -180,7 +180,7 @@ fn fill(
     root: &Root,
     image: Option<&Path>,
     network: Network,
-) -> Result<(), Fault> {
+) -> Result<(), StepFault> {
     for path in FOLDERS {
         builder.folder(Path::new(path))?;
     }

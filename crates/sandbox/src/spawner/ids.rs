@@ -30,7 +30,7 @@ pub(super) enum Holder {
 
 /// A range of user ids.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Slot {
+pub(super) struct IdSlot {
     holder: Holder,
     index: usize,
     /// The first id on the host.
@@ -39,21 +39,21 @@ pub(super) struct Slot {
     pub count: u32,
 }
 
-/// The ids of one lane. A slot is returned with [`Slots::give_back`].
-pub(super) struct Slots {
+/// The ids of one lane. A slot is returned with [`IdSlots::give_back`].
+pub(super) struct IdSlots {
     /// The first id of the spawner's part.
     part: u32,
-    programs: Pool,
-    zygotes: Pool,
+    programs: IdPool,
+    zygotes: IdPool,
 }
 
-struct Pool {
+struct IdPool {
     first: u32,
     count: u32,
     numbers: Numbers,
 }
 
-impl Slots {
+impl IdSlots {
     /// The share of the first lane of the spawner with this process id.
     pub fn of_process(pid: u32) -> Self {
         Self::of_part(FIRST_ID + (pid % PARTS) * PART_IDS, 0)
@@ -66,7 +66,7 @@ impl Slots {
 
     fn of_part(part: u32, lane: u32) -> Self {
         let first = part + lane % MAX_LANES * LANE_IDS;
-        let pool = |first, count, most| Pool { first, count, numbers: Numbers::new(0, most) };
+        let pool = |first, count, most| IdPool { first, count, numbers: Numbers::new(0, most) };
         Self {
             part,
             programs: pool(first, PROGRAM_IDS, PROGRAMS),
@@ -76,20 +76,20 @@ impl Slots {
 
     /// A free range; `None` when 8,192 programs live in this lane, or 60 zygotes that were not
     /// forked from another zygote.
-    pub fn take(&mut self, holder: Holder) -> Option<Slot> {
+    pub fn take(&mut self, holder: Holder) -> Option<IdSlot> {
         let pool = self.pool(holder);
         let number = pool.numbers.take()?;
         let first_id = pool.first + number * pool.count;
         let count = pool.count;
-        Some(Slot { holder, index: number as usize, first_id, count })
+        Some(IdSlot { holder, index: number as usize, first_id, count })
     }
 
     /// Returns a range.
-    pub fn give_back(&mut self, slot: &Slot) {
+    pub fn give_back(&mut self, slot: &IdSlot) {
         self.pool(slot.holder).numbers.give_back(slot.index as u32);
     }
 
-    fn pool(&mut self, holder: Holder) -> &mut Pool {
+    fn pool(&mut self, holder: Holder) -> &mut IdPool {
         match holder {
             Holder::Program => &mut self.programs,
             Holder::Zygote => &mut self.zygotes,
@@ -143,13 +143,13 @@ impl Numbers {
 mod tests {
     use super::*;
 
-    fn all(slots: &mut Slots, holder: Holder) -> Vec<Slot> {
+    fn all(slots: &mut IdSlots, holder: Holder) -> Vec<IdSlot> {
         std::iter::from_fn(|| slots.take(holder)).collect()
     }
 
     #[test]
     fn ranges_never_overlap_and_stay_below_the_sign_bit() {
-        let first = Slots::of_process(PARTS - 1);
+        let first = IdSlots::of_process(PARTS - 1);
         let mut lanes: Vec<_> = (0..MAX_LANES).map(|lane| first.of_lane(lane)).collect();
         let mut taken = Vec::new();
         for slots in &mut lanes {

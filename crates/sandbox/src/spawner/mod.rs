@@ -32,14 +32,14 @@ use rustix::process::{PidfdFlags, Resource, Rlimit, getpid, pidfd_open, setrlimi
 use snowmelt_kernel::{fds, keyring, process};
 
 use crate::cgroup;
-use crate::fault::Fault;
+use crate::fault::StepFault;
 use crate::message::Setup;
 use crate::namespaces::Namespaces;
 use crate::policy::Programs;
 use crate::root::Roots;
 use crate::run_dir;
 use crate::weaken::{Defence, is_disabled};
-use ids::Slots;
+use ids::IdSlots;
 use init::Init;
 use service::{Service, Tools};
 
@@ -102,7 +102,7 @@ fn set_up(setup: &Setup, process: u32) -> Result<Tools, String> {
     if !rustix::process::geteuid().is_root() {
         return Err("only root can make sandboxes".to_owned());
     }
-    let failed = |fault: Fault| format!("cannot {}: {}", fault.step, fault.source);
+    let failed = |fault: StepFault| format!("cannot {}: {}", fault.step, fault.source);
     detach_from_terminal().map_err(|error| error.to_string())?;
     deny_cores().map_err(|error| error.to_string())?;
     limit_pending_signals().map_err(|error| error.to_string())?;
@@ -112,7 +112,7 @@ fn set_up(setup: &Setup, process: u32) -> Result<Tools, String> {
     }
     let programs = Programs::compile().map_err(|error| error.to_string())?;
     let backend = cgroup::detect().map_err(|error| error.to_string())?;
-    let groups = cgroup::Pool::new(backend, setup.parent_cgroup.clone(), &setup.total);
+    let groups = cgroup::GroupPool::new(backend, setup.parent_cgroup.clone(), &setup.total);
     let groups = groups.map_err(|error| error.to_string())?;
     let folder = setup.run_dir.join("roots");
     recreate_folder(&folder).map_err(|error| error.to_string())?;
@@ -122,7 +122,7 @@ fn set_up(setup: &Setup, process: u32) -> Result<Tools, String> {
         programs.confine_spawner().map_err(|error| error.to_string())?;
     }
     let roots = Roots::new(folder);
-    let slots = Slots::of_process(process);
+    let slots = IdSlots::of_process(process);
     Ok(Tools { namespaces, roots, programs, groups, slots })
 }
 

@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Read};
 use std::sync::Arc;
 
-use snowmelt_sandbox::{Network, Policy, SandboxSpec};
+use snowmelt_sandbox::{Network, SandboxSpec, SyscallPolicy};
 use snowmelt_types::{ByteSize, End};
 
 use crate::harness::{python, within};
@@ -147,7 +147,7 @@ print('ESCAPED: wrote' if written > 80 << 20 else 'wrote', written)
 ";
         let mut spec = limited(script);
         // The platform's own worker has a network without a job.
-        (spec.network, spec.policy) = (Network::Host, Policy::Worker);
+        (spec.network, spec.policy) = (Network::Host, SyscallPolicy::Worker);
         printed(&rig, spec).await
     });
 }

@@ -11,8 +11,8 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use snowmelt_sandbox::{
-    Bind, Limits, Network, Options, Policy, ProcessSettings, Root, Sandbox, SandboxSpec, Spawner,
-    SpawnerProcess,
+    Bind, Limits, Network, Options, ProcessSettings, Root, Sandbox, SandboxSpec, Spawner,
+    SpawnerProcess, SyscallPolicy,
 };
 use snowmelt_types::{Outcome, SandboxId};
 
@@ -206,7 +206,7 @@ pub fn spec(command: &[&str]) -> SandboxSpec {
         env: vec![("PATH".into(), "/usr/bin:/bin".into())],
         limits: Limits { pids: 32, ..Limits::default() },
         network: Network::None,
-        policy: Policy::Function,
+        policy: SyscallPolicy::Function,
         process: ProcessSettings::default(),
     }
 }

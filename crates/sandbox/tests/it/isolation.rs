@@ -1,7 +1,7 @@
 //! What a sandbox must not see, reach or do.
 
 use crate::harness::{ask, python, with_spawner};
-use snowmelt_sandbox::{Network, Policy};
+use snowmelt_sandbox::{Network, SyscallPolicy};
 use snowmelt_types::End;
 
 #[test]
@@ -122,7 +122,7 @@ fn a_worker_reaches_the_hosts_network_and_the_next_function_does_not() {
         let mut worker = python(&format!(
             "import socket; socket.create_connection(('localhost', {port})); print('reached')"
         ));
-        (worker.network, worker.policy) = (Network::Host, Policy::Worker);
+        (worker.network, worker.policy) = (Network::Host, SyscallPolicy::Worker);
         let (text, outcome) = rig.run(worker.clone()).await;
         assert_eq!((&*text, outcome.end), ("reached\n", End::Exit { code: 0 }));
         // The same program with the worker's policy, but without the network.

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use snowmelt_sandbox::{ForkSpec, Limits, Network, Policy, ZygoteSpec};
+use snowmelt_sandbox::{ForkSpec, Limits, Network, SyscallPolicy, ZygoteSpec};
 use snowmelt_types::SandboxId;
 
 use crate::harness::{Rig, interpreter, python, python_root, with_spawner, within};
@@ -47,7 +47,7 @@ fn functions_are_killed_before_zygotes_and_zygotes_before_the_spawner() {
     with_spawner(|rig| async move {
         let program = rig.python("import time; time.sleep(600)").await;
         let mut spec = python("import time; time.sleep(600)");
-        (spec.policy, spec.network) = (Policy::Worker, Network::None);
+        (spec.policy, spec.network) = (SyscallPolicy::Worker, Network::None);
         let worker = rig.spawner.start(spec).await.unwrap();
         let zygote = within(rig.spawner.start_zygote(zygote())).await.unwrap();
         let child = within(rig.spawner.fork(&zygote, child())).await.unwrap();

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use snowmelt_kernel::packet;
 
 use super::{Lanes, release_run_dir};
-use crate::client::readiness::{self, Ready};
-use crate::client::registry::Registry;
+use crate::client::readiness::{self, ReadyLane};
+use crate::client::registry::LaneRegistry;
 
 impl Lanes {
     /// Makes one more lane, unless one is being made.
@@ -42,7 +42,7 @@ impl Lanes {
     }
 
     /// The lane to copy and the number of the copy; `None` at the maximum.
-    fn next(&self) -> Option<(Arc<Registry>, u32)> {
+    fn next(&self) -> Option<(Arc<LaneRegistry>, u32)> {
         let state = self.state();
         if state.is_ending {
             return None;
@@ -53,7 +53,7 @@ impl Lanes {
 }
 
 /// Has `parent` copy itself.
-async fn copy(parent: &Registry, number: u32) -> io::Result<Ready> {
+async fn copy(parent: &LaneRegistry, number: u32) -> io::Result<ReadyLane> {
     let (ours, theirs) = packet::pair()?;
     parent.open(number, theirs).await.map_err(io::Error::other)?;
     readiness::wait_for(number, ours).await

@@ -18,9 +18,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use snowmelt_types::SandboxId;
 
 use super::launch::Launcher;
-use super::reader::Reader;
-use super::readiness::Ready;
-use super::registry::Registry;
+use super::reader::LaneReader;
+use super::readiness::ReadyLane;
+use super::registry::LaneRegistry;
 use super::run_dir::RunDir;
 use crate::message::MAX_LANES;
 use crate::{Error, Result};
@@ -47,7 +47,7 @@ pub(super) struct Lanes {
 
 struct State {
     /// All lanes, including dead ones that are not cleaned up yet.
-    lanes: Vec<Arc<Registry>>,
+    lanes: Vec<Arc<LaneRegistry>>,
     /// The number of starts that found every lane busy since the last lane was made.
     busy_starts: usize,
     /// Whether the platform ends, so that no further lane is made.
@@ -56,7 +56,7 @@ struct State {
 
 impl Lanes {
     /// Makes the list of lanes with the first one. There may be up to `most` in all.
-    pub fn new(first: Ready, launcher: Launcher, run_dir: RunDir, most: u32) -> Arc<Self> {
+    pub fn new(first: ReadyLane, launcher: Launcher, run_dir: RunDir, most: u32) -> Arc<Self> {
         let run_dir = Arc::new(run_dir);
         Arc::new_cyclic(|lanes| {
             let first = start_reading(first, run_dir.clone(), lanes.clone());
@@ -84,7 +84,7 @@ impl Lanes {
     /// # Errors
     /// [`Error::SpawnerLost`] when there is no lane, [`Error::NotReplaced`] when none can be
     /// started.
-    pub async fn pick(&self, id: &SandboxId) -> Result<Arc<Registry>> {
+    pub async fn pick(&self, id: &SandboxId) -> Result<Arc<LaneRegistry>> {
         if let Some(lane) = self.least_loaded(id) {
             return Ok(lane);
         }
@@ -101,7 +101,7 @@ impl Lanes {
         &self,
         id: &SandboxId,
         full: &[u32],
-    ) -> Result<Option<Arc<Registry>>> {
+    ) -> Result<Option<Arc<LaneRegistry>>> {
         let Some(last) = full.last() else { return self.pick(id).await.map(Some) };
         let other = || self.state().least_loaded_of(|lane| !full.contains(&lane.lane()));
         if let Some(lane) = other() {
@@ -113,9 +113,9 @@ impl Lanes {
         Ok(other())
     }
 
-    fn least_loaded(&self, id: &SandboxId) -> Option<Arc<Registry>> {
+    fn least_loaded(&self, id: &SandboxId) -> Option<Arc<LaneRegistry>> {
         let mut state = self.state();
-        let known = |lane: &&Arc<Registry>| lane.has_live(id);
+        let known = |lane: &&Arc<LaneRegistry>| lane.has_live(id);
         if let Some(lane) = state.lanes.iter().find(known) {
             return Some(lane.clone());
         }
@@ -135,7 +135,7 @@ impl Lanes {
     }
 
     /// Divides `specs` among the lanes, in order. With many specs, all lanes are made first.
-    pub async fn split<S>(&self, mut specs: Vec<S>) -> Result<Vec<(Arc<Registry>, Vec<S>)>> {
+    pub async fn split<S>(&self, mut specs: Vec<S>) -> Result<Vec<(Arc<LaneRegistry>, Vec<S>)>> {
         self.wait_for_one().await?;
         if specs.len() >= NEW_LANE_THRESHOLD {
             self.open_all().await;
@@ -170,7 +170,7 @@ impl Lanes {
     }
 
     /// Adds a lane.
-    fn add(&self, ready: Ready, run_dir: Arc<RunDir>) {
+    fn add(&self, ready: ReadyLane, run_dir: Arc<RunDir>) {
         let lane = start_reading(ready, run_dir, self.own.clone());
         self.state().lanes.push(lane);
         self.replacement.is_done();
@@ -245,8 +245,8 @@ impl Drop for Lanes {
 
 /// Starts a task that reads the messages of a lane until the lane ends, and removes its remains;
 /// returns the lane's registry. The list learns of both.
-fn start_reading(ready: Ready, run_dir: Arc<RunDir>, lanes: Weak<Lanes>) -> Arc<Registry> {
-    let (reader, registry) = Reader::new(ready, run_dir);
+fn start_reading(ready: ReadyLane, run_dir: Arc<RunDir>, lanes: Weak<Lanes>) -> Arc<LaneRegistry> {
+    let (reader, registry) = LaneReader::new(ready, run_dir);
     let lane = registry.lane();
     let known = Arc::downgrade(&registry);
     tokio::spawn(async move {
@@ -273,11 +273,14 @@ fn release_run_dir(run_dir: Arc<RunDir>) {
 }
 
 impl State {
-    fn least_loaded(&self) -> Option<Arc<Registry>> {
+    fn least_loaded(&self) -> Option<Arc<LaneRegistry>> {
         self.least_loaded_of(|_| true)
     }
 
-    fn least_loaded_of(&self, allowed: impl Fn(&Registry) -> bool) -> Option<Arc<Registry>> {
+    fn least_loaded_of(
+        &self,
+        allowed: impl Fn(&LaneRegistry) -> bool,
+    ) -> Option<Arc<LaneRegistry>> {
         let allowed = self.lanes.iter().filter(|lane| allowed(lane));
         let loads = allowed.filter_map(|lane| Some((lane.load()?, lane)));
         loads.min_by_key(|(load, _)| *load).map(|(_, lane)| lane.clone())

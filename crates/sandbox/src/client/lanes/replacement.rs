@@ -26,13 +26,13 @@ pub struct SpawnerHealth {
 /// The state of the replacement of a spawner.
 pub(super) struct Replacement {
     launcher: Arc<Launcher>,
-    condition: watch::Sender<Condition>,
+    condition: watch::Sender<SpawnerCondition>,
     history: Mutex<History>,
 }
 
 /// Whether there is a spawner.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Condition {
+pub(super) enum SpawnerCondition {
     Running,
     Replacing,
     Failed(String),
@@ -51,19 +51,19 @@ impl Replacement {
         let history = History { started: Instant::now(), soon: 0, replaced: 0 };
         Self {
             launcher: Arc::new(launcher),
-            condition: watch::Sender::new(Condition::Running),
+            condition: watch::Sender::new(SpawnerCondition::Running),
             history: Mutex::new(history),
         }
     }
 
     /// Notes that no lane lives.
     pub fn is_needed(&self) {
-        self.condition.send_replace(Condition::Replacing);
+        self.condition.send_replace(SpawnerCondition::Replacing);
     }
 
     /// Notes that a lane lives.
     pub fn is_done(&self) {
-        self.condition.send_replace(Condition::Running);
+        self.condition.send_replace(SpawnerCondition::Running);
     }
 
     /// Notes that the platform ends: calls no longer wait.
@@ -73,7 +73,7 @@ impl Replacement {
 
     /// Notes that the last attempt failed for this reason: waiting calls get it as their error.
     pub fn has_failed(&self, reason: String) {
-        self.condition.send_replace(Condition::Failed(reason));
+        self.condition.send_replace(SpawnerCondition::Failed(reason));
     }
 
     /// The program that is started in place of a spawner.
@@ -82,14 +82,15 @@ impl Replacement {
     }
 
     /// The condition, and its changes.
-    pub fn subscribe(&self) -> watch::Receiver<Condition> {
+    pub fn subscribe(&self) -> watch::Receiver<SpawnerCondition> {
         self.condition.subscribe()
     }
 
     /// The state of the spawner, whose live lanes are `processes`.
     pub fn health(&self, processes: Vec<u32>) -> SpawnerHealth {
         let condition = self.condition.borrow().clone();
-        let failure = if let Condition::Failed(reason) = condition { Some(reason) } else { None };
+        let failure =
+            if let SpawnerCondition::Failed(reason) = condition { Some(reason) } else { None };
         let replaced = self.history.lock().unwrap_or_else(PoisonError::into_inner).replaced;
         SpawnerHealth { processes, replaced, failure }
     }

@@ -8,7 +8,7 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use super::Lanes;
-use super::replacement::{Condition, SpawnerHealth, longer};
+use super::replacement::{SpawnerCondition, SpawnerHealth, longer};
 use crate::times::RESTART_FIRST_PAUSE;
 use crate::{Error, Result};
 
@@ -42,7 +42,7 @@ impl Lanes {
                 if self.is_ending() {
                     return Err(Error::SpawnerLost);
                 }
-                if let Condition::Failed(reason) = seen {
+                if let SpawnerCondition::Failed(reason) = seen {
                     return Err(Error::NotReplaced { reason });
                 }
                 condition.changed().await.map_err(|_| Error::SpawnerLost)?;

@@ -13,7 +13,7 @@ pub(super) mod notifier;
 pub(super) mod oom;
 pub(super) mod scratch;
 pub(super) mod sync;
-mod writable;
+mod writable_folders;
 
 use std::convert::Infallible;
 use std::io;
@@ -32,7 +32,7 @@ use snowmelt_kernel::mount::{self, Attributes};
 use snowmelt_kernel::namespace::{flags, unshare};
 use snowmelt_kernel::{fds, landlock, memory, notify, process, seccomp};
 
-use crate::fault::{Fault, doing};
+use crate::fault::{StepFault, doing};
 use crate::namespaces::{NEW_ROOT, Namespaces};
 use crate::spec::{CHANNEL_FD, SandboxSpec};
 use crate::weaken::{Defence, is_disabled};
@@ -93,11 +93,11 @@ pub(super) struct Child<'a> {
     pub program: &'a Program,
     /// The path of the program, for error messages.
     pub path: &'a str,
-    pub kind: Kind<'a>,
+    pub kind: ChildKind<'a>,
 }
 
 /// The differences between a program and a zygote.
-pub(super) enum Kind<'a> {
+pub(super) enum ChildKind<'a> {
     /// A program. It starts in its root and takes the user id `id` of the host, which inside is the
     /// user and group `inside`; `proc` is the spawner's `/proc`. For `score` see [`oom`].
     Program { id: u32, inside: (u32, u32), proc: &'a OwnedFd, score: &'a str },
@@ -107,18 +107,18 @@ pub(super) enum Kind<'a> {
 
 impl Child<'_> {
     /// Turns this process into the program. Returns only if a step fails.
-    pub fn run(&self) -> Fault {
+    pub fn run(&self) -> StepFault {
         let Err(fault) = self.become_program();
         fault
     }
 
-    fn become_program(&self) -> Result<Infallible, Fault> {
+    fn become_program(&self) -> Result<Infallible, StepFault> {
         doing("enter the control group", self.enter_group())?;
         let kept = match self.kind {
-            Kind::Program { id, inside, proc, score } => {
+            ChildKind::Program { id, inside, proc, score } => {
                 doing("attach the scratch", self.attach_scratch())?;
-                let attached = writable::attach(self.writable, id);
-                attached.map_err(|(step, source)| Fault { step, source })?;
+                let attached = writable_folders::attach(self.writable, id);
+                attached.map_err(|(step, source)| StepFault { step, source })?;
                 doing("mount /proc", self.mount_proc())?;
                 doing("set the OOM score", oom::set(proc, score))?;
                 if !is_disabled(Defence::User) {
@@ -126,7 +126,7 @@ impl Child<'_> {
                 }
                 &[][..]
             }
-            Kind::Zygote { root, sync } => {
+            ChildKind::Zygote { root, sync } => {
                 self.enter_root(root)?;
                 doing("wait for the spawner", sync::wait_for_go(sync))?;
                 doing("leave the control group namespace", unshare(flags::CGROUP))?;
@@ -150,7 +150,7 @@ impl Child<'_> {
             doing("install the system call policy", self.filter.install())?;
         }
         let error = self.program.execute();
-        Err(Fault { step: format!("execute {}", self.path), source: error })
+        Err(StepFault { step: format!("execute {}", self.path), source: error })
     }
 
     fn enter_group(&self) -> io::Result<()> {
@@ -163,7 +163,7 @@ impl Child<'_> {
     }
 
     /// Attaches root, scratch and `/proc`, and detaches everything else.
-    fn enter_root(&self, root: &OwnedFd) -> Result<(), Fault> {
+    fn enter_root(&self, root: &OwnedFd) -> Result<(), StepFault> {
         doing("attach the root", mount::attach_at(root, CWD, Path::new(NEW_ROOT)))?;
         let attach = mount::attach_at(self.scratch, root, Path::new("tmp"));
         doing("attach the scratch", attach)?;
@@ -193,7 +193,7 @@ impl Child<'_> {
         let most = getrlimit(Resource::Nofile).maximum;
         let files = self.open_files.min(most.unwrap_or(u64::MAX));
         // The children of a zygote have their own limits, which may be higher.
-        let is_zygote = matches!(self.kind, Kind::Zygote { .. });
+        let is_zygote = matches!(self.kind, ChildKind::Zygote { .. });
         let most = if is_zygote { most } else { Some(files) };
         if !is_disabled(Defence::OpenFiles) {
             setrlimit(Resource::Nofile, at(files, most))?;
@@ -211,7 +211,7 @@ impl Child<'_> {
         Ok(rustix::process::fchdir(&folder)?)
     }
 
-    fn drop_privileges(&self, kept: &[u32]) -> Result<(), Fault> {
+    fn drop_privileges(&self, kept: &[u32]) -> Result<(), StepFault> {
         if !is_disabled(Defence::Capabilities) {
             doing("drop capabilities", process::keep_only_capabilities(kept))?;
         }
@@ -229,7 +229,7 @@ impl Child<'_> {
     /// the limits on sockets and signals, as it must still attach the mounts of its children, which
     /// confine themselves.
     fn confine(&self) -> io::Result<()> {
-        if matches!(self.kind, Kind::Zygote { .. }) {
+        if matches!(self.kind, ChildKind::Zygote { .. }) {
             return landlock::scope();
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -277,7 +277,7 @@ impl Child<'_> {
 }
 
 /// Converts command and environment into the kernel's form.
-pub(super) fn prepare(spec: &SandboxSpec) -> Result<Program, Fault> {
+pub(super) fn prepare(spec: &SandboxSpec) -> Result<Program, StepFault> {
     let program = Program::new(&spec.command, &spec.env);
     doing("take the command", program.map_err(|error| io::Error::other(error.to_string())))
 }

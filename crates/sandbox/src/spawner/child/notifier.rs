@@ -17,7 +17,7 @@ use snowmelt_kernel::notify;
 use snowmelt_kernel::seccomp::Program;
 
 use super::sync::{self, ChildMessage};
-use crate::fault::Fault;
+use crate::fault::StepFault;
 use crate::namespaces::Namespaces;
 use crate::spec::{CHANNEL_FD, NetworkId};
 
@@ -85,9 +85,9 @@ impl NotifierListener {
     }
 
     /// Returns the reason why the sandbox must not run, if its address would not be enforced.
-    pub fn fault(&self) -> Option<Fault> {
+    pub fn fault(&self) -> Option<StepFault> {
         let step = || "hand over the seccomp listener".to_owned();
-        let fault = || Fault { step: step(), source: rustix::io::Errno::PROTO.into() };
+        let fault = || StepFault { step: step(), source: rustix::io::Errno::PROTO.into() };
         matches!(self, Self::Pending).then(fault)
     }
 }

@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{Mode, OFlags, openat};
 
-use crate::spec::Policy;
+use crate::spec::SyscallPolicy;
 
 /// The `oom_score_adj` of a zygote, whose children end with it, in thousandths of the machine's
 /// memory.
@@ -24,11 +24,11 @@ pub(crate) const FUNCTION: &str = "800";
 const FILE: &str = "self/oom_score_adj";
 
 /// The score of a program.
-pub(in crate::spawner) fn of(policy: Policy) -> &'static str {
+pub(in crate::spawner) fn of(policy: SyscallPolicy) -> &'static str {
     match policy {
-        Policy::Function => FUNCTION,
-        Policy::Worker => WORKER,
-        Policy::Zygote => ZYGOTE,
+        SyscallPolicy::Function => FUNCTION,
+        SyscallPolicy::Worker => WORKER,
+        SyscallPolicy::Zygote => ZYGOTE,
     }
 }
 

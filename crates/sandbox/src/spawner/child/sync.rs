@@ -9,8 +9,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use snowmelt_kernel::packet;
 
-use crate::fault::Fault;
-use crate::message::Failure;
+use crate::fault::StepFault;
+use crate::message::StartFailure;
 
 /// The longest packet from a child.
 const LONGEST: usize = 512;
@@ -28,7 +28,7 @@ pub(in crate::spawner) enum ChildMessage {
     /// The child has a seccomp listener, which is this descriptor.
     Listener(OwnedFd),
     /// A step failed.
-    Fault(Failure),
+    Fault(StartFailure),
     /// The child has closed its end: it runs its program, or is dead.
     Closed,
 }
@@ -52,7 +52,7 @@ pub(super) fn send_listener(socket: impl AsFd, listener: impl AsFd) -> io::Resul
 }
 
 /// Reports the failed step.
-pub(in crate::spawner) fn send_fault(socket: impl AsFd, fault: &Fault) -> io::Result<()> {
+pub(in crate::spawner) fn send_fault(socket: impl AsFd, fault: &StepFault) -> io::Result<()> {
     let errno = fault.source.raw_os_error().unwrap_or(0);
     let mut step = &*fault.step;
     while step.len() > LONGEST - 16 {
@@ -85,25 +85,27 @@ pub(in crate::spawner) fn try_receive(socket: impl AsFd) -> Option<ChildMessage>
     ready.then(|| receive(socket))
 }
 
-fn parse_fault(text: &str) -> Failure {
+fn parse_fault(text: &str) -> StartFailure {
     let parsed = text.strip_prefix(FAULT).and_then(|rest| rest.split_once(' '));
     let (errno, step) = parsed.unwrap_or(("0", "send a valid message to the spawner"));
-    Failure::Step { step: step.to_owned(), errno: errno.parse().unwrap_or(0) }
+    StartFailure::Step { step: step.to_owned(), errno: errno.parse().unwrap_or(0) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn fault(step: &str) -> Fault {
-        Fault { step: step.to_owned(), source: io::Error::from_raw_os_error(2) }
+    fn fault(step: &str) -> StepFault {
+        StepFault { step: step.to_owned(), source: io::Error::from_raw_os_error(2) }
     }
 
     #[test]
     fn a_fault_arrives_with_its_step_and_number() {
         let (left, right) = packet::pair().unwrap();
         send_fault(&left, &fault("execute /bin/nothing")).unwrap();
-        let ChildMessage::Fault(Failure::Step { step, errno }) = receive(&right) else { panic!() };
+        let ChildMessage::Fault(StartFailure::Step { step, errno }) = receive(&right) else {
+            panic!()
+        };
         assert_eq!((&*step, errno), ("execute /bin/nothing", 2));
     }
 

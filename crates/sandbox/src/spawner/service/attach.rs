@@ -15,16 +15,17 @@ use rustix::fs::CWD;
 use snowmelt_kernel::mount;
 
 use super::Service;
-use super::record::{Mounts, Phase};
-use crate::fault::{Fault, doing};
+use super::record::{Mounts, StartPhase};
+use crate::fault::{StepFault, doing};
 use crate::spawner::child;
-use crate::spawner::zygote::protocol::Token;
+use crate::spawner::zygote::protocol::SandboxToken;
 
 impl Service {
     /// Attaches the mounts of a child that has reported its process, once.
-    pub(super) fn attach_mounts(&mut self, token: Token) -> Result<(), Fault> {
+    pub(super) fn attach_mounts(&mut self, token: SandboxToken) -> Result<(), StepFault> {
         let Some(record) = self.records.get_mut(&token) else { return Ok(()) };
-        let (Phase::Starting(starting), Some(process)) = (&mut record.phase, &record.pidfd) else {
+        let (StartPhase::Starting(starting), Some(process)) = (&mut record.phase, &record.pidfd)
+        else {
             return Ok(());
         };
         let Some(mounts) = starting.mounts.take() else { return Ok(()) };

@@ -9,19 +9,19 @@ use std::time::Instant;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use snowmelt_kernel::packet::Sender;
 
-use super::record::{Call, Forked, Origin, Phase, Starting};
-use super::{Service, Watched};
-use crate::fault::{Fault, doing};
-use crate::message::Failure;
+use super::record::{ChildPurpose, Forked, ProcessOrigin, StartPhase, Starting};
+use super::{EventSubject, Service};
+use crate::fault::{StepFault, doing};
+use crate::message::StartFailure;
 use crate::spawner::child::sync::{self, ChildMessage};
-use crate::spawner::zygote::protocol::Token;
+use crate::spawner::zygote::protocol::SandboxToken;
 use crate::times::PREFORKED_KEPT;
 use crate::weaken::{Defence, is_disabled};
 
 impl Service {
     /// Handles the report of a child: puts its process into its control group and lets it continue.
     /// A sender without the id made for this child is an attack, and its zygote is killed.
-    pub(super) fn child_is_here(&mut self, token: Token, sender: Sender) {
+    pub(super) fn child_is_here(&mut self, token: SandboxToken, sender: Sender) {
         let (fault, attacker) = match self.adopt(token, sender) {
             Ok(()) => match self.go_on(token) {
                 Ok(()) => return,
@@ -41,8 +41,8 @@ impl Service {
         }
     }
 
-    fn final_fault(&self, token: Token) -> Option<Failure> {
-        let Phase::Starting(starting) = &self.records.get(&token)?.phase else { return None };
+    fn final_fault(&self, token: SandboxToken) -> Option<StartFailure> {
+        let StartPhase::Starting(starting) = &self.records.get(&token)?.phase else { return None };
         match sync::try_receive(&starting.sync) {
             Some(ChildMessage::Fault(failure)) => Some(failure),
             _ => None,
@@ -50,7 +50,7 @@ impl Service {
     }
 
     /// Verifies the process of a child, and keeps its pidfd.
-    fn adopt(&mut self, token: Token, sender: Sender) -> Result<(), Fault> {
+    fn adopt(&mut self, token: SandboxToken, sender: Sender) -> Result<(), StepFault> {
         let gone = || io::Error::from(io::ErrorKind::NotFound);
         let expected = self.forked_id(token).ok_or_else(gone);
         let expected = doing("find the child's zygote", expected)?;
@@ -65,19 +65,20 @@ impl Service {
         let Some(pidfd) = &record.pidfd else { return Ok(()) };
         if !is_disabled(Defence::ChildIdentity) {
             let groups = self.groups.backend();
-            groups.ensure_member(&record.group.path, sender.pid).map_err(Fault::of_group)?;
+            groups.ensure_member(&record.group.path, sender.pid).map_err(StepFault::of_group)?;
         }
-        doing("watch the child", self.watch(pidfd.as_fd(), Watched::Process, token))
+        doing("watch the child", self.watch(pidfd.as_fd(), EventSubject::Process, token))
     }
 
     /// Lets a verified child continue its set-up, once.
-    fn go_on(&mut self, token: Token) -> Result<(), Fault> {
+    fn go_on(&mut self, token: SandboxToken) -> Result<(), StepFault> {
         let Some(record) = self.records.get(&token) else { return Ok(()) };
-        let Phase::Starting(Starting { mounts: Some(_), .. }) = &record.phase else {
+        let StartPhase::Starting(Starting { mounts: Some(_), .. }) = &record.phase else {
             return Ok(());
         };
         self.attach_mounts(token)?;
-        if let Some(Phase::Starting(starting)) = self.records.get(&token).map(|found| &found.phase)
+        if let Some(StartPhase::Starting(starting)) =
+            self.records.get(&token).map(|found| &found.phase)
         {
             doing("release the child", sync::send_go(&starting.sync))?;
         }
@@ -87,27 +88,27 @@ impl Service {
     }
 
     /// Tells a child that is set up which entry to call, if that is known yet.
-    fn call_child(&mut self, token: Token) -> Result<(), Fault> {
+    fn call_child(&mut self, token: SandboxToken) -> Result<(), StepFault> {
         let Some(record) = self.records.get_mut(&token) else { return Ok(()) };
-        let (Phase::Starting(starting), Origin::Forked(forked)) =
+        let (StartPhase::Starting(starting), ProcessOrigin::Forked(forked)) =
             (&mut record.phase, &record.origin)
         else {
             return Ok(());
         };
         match &forked.call {
-            Call::Handler(entries) => {
+            ChildPurpose::Handler(entries) => {
                 doing("send the child its entries", entries.send(&starting.sync))
             }
-            Call::Preforked => {
+            ChildPurpose::Preforked => {
                 starting.deadline = Some(Instant::now() + PREFORKED_KEPT);
                 Ok(())
             }
-            Call::Zygote => Ok(()),
+            ChildPurpose::Zygote => Ok(()),
         }
     }
 
     /// Counts one child less of the zygote as in flight.
-    pub(super) fn leave_flight(&mut self, token: Token) {
+    pub(super) fn leave_flight(&mut self, token: SandboxToken) {
         if let Some(zygote) = self.zygote_of(token) {
             if let Some(state) = self.zygote(zygote) {
                 state.in_flight = state.in_flight.saturating_sub(1);
@@ -117,8 +118,9 @@ impl Service {
     }
 
     /// The host user id that was made for this child.
-    fn forked_id(&mut self, token: Token) -> Option<u32> {
-        let Origin::Forked(Forked { zygote, number, .. }) = self.records.get(&token)?.origin else {
+    fn forked_id(&mut self, token: SandboxToken) -> Option<u32> {
+        let ProcessOrigin::Forked(Forked { zygote, number, .. }) = self.records.get(&token)?.origin
+        else {
             return None;
         };
         Some(self.zygote(zygote)?.host_id(number))

@@ -7,20 +7,20 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use snowmelt_kernel::process;
 use snowmelt_types::SandboxId;
 
-use super::record::{Origin, Phase, SandboxRecord, Starting};
-use super::{Service, Watched};
-use crate::cgroup::Group;
-use crate::message::{Ended, Event, Failure, Status};
+use super::record::{ProcessOrigin, SandboxRecord, StartPhase, Starting};
+use super::{EventSubject, Service};
+use crate::cgroup::SandboxGroup;
+use crate::message::{EndStatus, SandboxEnd, SpawnerEvent, StartFailure};
 use crate::spawner::child::notifier::NotifierListener;
 use crate::spawner::child::sync::{self, ChildMessage};
 use crate::spawner::zygote::MAX_GROUPS;
-use crate::spawner::zygote::protocol::Token;
+use crate::spawner::zygote::protocol::SandboxToken;
 
 impl Service {
     /// Handles a message of a child that is being set up, or the end of its socket.
-    pub(super) fn on_child_message(&mut self, token: Token) {
+    pub(super) fn on_child_message(&mut self, token: SandboxToken) {
         let Some(record) = self.records.get_mut(&token) else { return };
-        let Phase::Starting(starting) = &mut record.phase else { return };
+        let StartPhase::Starting(starting) = &mut record.phase else { return };
         match sync::receive(&starting.sync) {
             ChildMessage::Here(sender) => self.child_is_here(token, sender),
             ChildMessage::Listener(listener) => {
@@ -37,13 +37,14 @@ impl Service {
     }
 
     /// Handles that a child has closed its end of the socket: it runs its program, or has ended.
-    fn child_closed(&mut self, token: Token) {
+    fn child_closed(&mut self, token: SandboxToken) {
         let Some(record) = self.records.get_mut(&token) else { return };
         if record.pidfd.is_none() {
             let step = "begin the child of the zygote".to_owned();
-            return self.fail(token, Failure::Step { step, errno: CHILD_LOST });
+            return self.fail(token, StartFailure::Step { step, errno: CHILD_LOST });
         }
-        let Phase::Starting(mut starting) = std::mem::replace(&mut record.phase, Phase::Running)
+        let StartPhase::Starting(mut starting) =
+            std::mem::replace(&mut record.phase, StartPhase::Running)
         else {
             return;
         };
@@ -60,27 +61,27 @@ impl Service {
         if record.zygote.is_none() {
             return self.send_started(token, &starting.answer, None);
         }
-        record.phase = Phase::Importing(starting.answer);
+        record.phase = StartPhase::Importing(starting.answer);
         if let Some(state) = self.records.get(&token).and_then(|record| record.zygote.as_ref()) {
-            self.watch_or_complain(state.control.as_fd(), Watched::Zygote, token);
+            self.watch_or_complain(state.control.as_fd(), EventSubject::Zygote, token);
         }
     }
 
-    fn put_back(&mut self, token: Token, starting: Starting) {
+    fn put_back(&mut self, token: SandboxToken, starting: Starting) {
         if let Some(record) = self.records.get_mut(&token) {
-            record.phase = Phase::Starting(starting);
+            record.phase = StartPhase::Starting(starting);
         }
     }
 
     /// Handles the kernel's report that a process has ended.
-    pub(super) fn process_ended(&mut self, token: Token) {
+    pub(super) fn process_ended(&mut self, token: SandboxToken) {
         // Its messages before the end come first.
         while self.has_unread(token) {
             self.on_child_message(token);
         }
         let Some(record) = self.records.get_mut(&token) else { return };
         let Some(pidfd) = &record.pidfd else { return };
-        if let Origin::Forked(forked) = &mut record.origin {
+        if let ProcessOrigin::Forked(forked) = &mut record.origin {
             let reported = forked.reported;
             forked.died = Some(Instant::now());
             // Remove the descriptor that is watched: for epoll a copy is another one.
@@ -96,15 +97,17 @@ impl Service {
             Ok(None) => {}
             Ok(Some(reaped)) => {
                 let code = reaped.code;
-                let status = if code < 0 { Status::Signal(-code) } else { Status::Exit(code) };
+                let status =
+                    if code < 0 { EndStatus::Signal(-code) } else { EndStatus::Exit(code) };
                 self.finish(token, status, Some(reaped.cpu_us));
             }
-            Err(_) => self.finish(token, Status::Signal(SIGKILL), None),
+            Err(_) => self.finish(token, EndStatus::Signal(SIGKILL), None),
         }
     }
 
-    fn has_unread(&self, token: Token) -> bool {
-        let Some(SandboxRecord { phase: Phase::Starting(starting), .. }) = self.records.get(&token)
+    fn has_unread(&self, token: SandboxToken) -> bool {
+        let Some(SandboxRecord { phase: StartPhase::Starting(starting), .. }) =
+            self.records.get(&token)
         else {
             return false;
         };
@@ -115,8 +118,8 @@ impl Service {
 
     /// Takes a zygote's report of how a child ended. It takes effect when the kernel reports the
     /// child's death.
-    pub(super) fn forked_ended(&mut self, token: Token, status: Status, cpu_us: u64) {
-        let Some(SandboxRecord { origin: Origin::Forked(forked), .. }) =
+    pub(super) fn forked_ended(&mut self, token: SandboxToken, status: EndStatus, cpu_us: u64) {
+        let Some(SandboxRecord { origin: ProcessOrigin::Forked(forked), .. }) =
             self.records.get_mut(&token)
         else {
             return;
@@ -129,17 +132,18 @@ impl Service {
 
     /// Handles a deadline that has passed: a forked child was not set up in time, or its zygote
     /// does not report how it ended; or a preforked child is due, or has expired.
-    pub(super) fn on_deadline(&mut self, token: Token) {
+    pub(super) fn on_deadline(&mut self, token: SandboxToken) {
         if self.make_due_preforked(token, Instant::now()) || self.end_expired_preforked(token) {
             return;
         }
-        let Some(SandboxRecord { origin: Origin::Forked(forked), .. }) = self.records.get(&token)
+        let Some(SandboxRecord { origin: ProcessOrigin::Forked(forked), .. }) =
+            self.records.get(&token)
         else {
             return;
         };
         let zygote = forked.zygote;
         if forked.died.is_some() {
-            self.finish(token, Status::Signal(SIGKILL), None);
+            self.finish(token, EndStatus::Signal(SIGKILL), None);
         } else {
             // Fails every child in flight.
             self.fail_for_zygote(token, zygote);
@@ -147,33 +151,34 @@ impl Service {
         }
     }
 
-    fn fail_for_zygote(&mut self, token: Token, zygote: Token) {
+    fn fail_for_zygote(&mut self, token: SandboxToken, zygote: SandboxToken) {
         let Some(record) = self.records.get(&zygote) else { return };
         let zygote = record.id.clone();
-        self.fail(token, Failure::ZygoteLost { zygote });
+        self.fail(token, StartFailure::ZygoteLost { zygote });
     }
 
     /// Ends a sandbox that the server does not know yet and that has no process.
-    pub(super) fn fail(&mut self, token: Token, failure: Failure) {
+    pub(super) fn fail(&mut self, token: SandboxToken, failure: StartFailure) {
         self.leave_flight_unless_adopted(token);
         self.kill_sandbox(token);
         let Some((_, phase)) = self.dissolve(token) else { return };
-        if let Phase::Starting(Starting { answer, .. }) | Phase::Importing(answer) = phase {
+        if let StartPhase::Starting(Starting { answer, .. }) | StartPhase::Importing(answer) = phase
+        {
             self.refuse(answer.sequence, failure);
         }
     }
 
-    fn leave_flight_unless_adopted(&mut self, token: Token) {
+    fn leave_flight_unless_adopted(&mut self, token: SandboxToken) {
         if self.records.get(&token).is_some_and(|record| record.pidfd.is_none()) {
             self.leave_flight(token);
         }
     }
 
     /// Ends a sandbox whose process is dead.
-    fn finish(&mut self, token: Token, status: Status, cpu_us: Option<u64>) {
+    fn finish(&mut self, token: SandboxToken, status: EndStatus, cpu_us: Option<u64>) {
         let Some(record) = self.records.get_mut(&token) else { return };
         let usage = self.groups.usage(&mut record.group);
-        let ended = Ended {
+        let ended = SandboxEnd {
             status,
             oom_kills: usage.oom_kills,
             forks_refused: usage.forks_refused,
@@ -187,38 +192,42 @@ impl Service {
         if is_zygote {
             self.end_orphans(token);
         }
-        if self.records.get(&token).is_some_and(|record| matches!(record.phase, Phase::Running)) {
+        if self
+            .records
+            .get(&token)
+            .is_some_and(|record| matches!(record.phase, StartPhase::Running))
+        {
             // Before the group is cleared for reuse, so that the waiters do not wait for that.
-            self.send_event(&Event::Ended { id, ended }, &[]);
+            self.send_event(&SpawnerEvent::Ended { id, ended }, &[]);
         }
         let Some((id, phase)) = self.dissolve(token) else { return };
         match phase {
-            Phase::Running => {}
-            Phase::Importing(answer) => {
-                self.refuse(answer.sequence, Failure::ZygoteLost { zygote: id });
+            StartPhase::Running => {}
+            StartPhase::Importing(answer) => {
+                self.refuse(answer.sequence, StartFailure::ZygoteLost { zygote: id });
             }
-            Phase::Starting(Starting { answer, fault, .. }) => {
+            StartPhase::Starting(Starting { answer, fault, .. }) => {
                 let step = "set up the sandbox before the process was killed".to_owned();
-                let failure = fault.unwrap_or(Failure::Step { step, errno: CHILD_LOST });
+                let failure = fault.unwrap_or(StartFailure::Step { step, errno: CHILD_LOST });
                 self.refuse(answer.sequence, failure);
             }
         }
     }
 
     /// Ends the children of a dead zygote. They are dead too, and their status is not reported.
-    fn end_orphans(&mut self, zygote: Token) {
+    fn end_orphans(&mut self, zygote: SandboxToken) {
         if let Some(state) = self.zygote(zygote) {
             let queue = std::mem::take(&mut state.queue);
             let id = self.records[&zygote].id.clone();
             for (sequence, _) in queue {
-                self.refuse(sequence, Failure::ZygoteLost { zygote: id.clone() });
+                self.refuse(sequence, StartFailure::ZygoteLost { zygote: id.clone() });
             }
         }
-        let own = |token: &Token| self.zygote_of(*token) == Some(zygote);
-        let children: Vec<Token> = self.records.keys().copied().filter(own).collect();
+        let own = |token: &SandboxToken| self.zygote_of(*token) == Some(zygote);
+        let children: Vec<SandboxToken> = self.records.keys().copied().filter(own).collect();
         for child in children {
             if self.records.get(&child).is_some_and(|record| record.pidfd.is_some()) {
-                self.finish(child, Status::Signal(SIGKILL), None);
+                self.finish(child, EndStatus::Signal(SIGKILL), None);
             } else {
                 self.fail_for_zygote(child, zygote);
             }
@@ -226,10 +235,10 @@ impl Service {
     }
 
     /// Removes a record: unregisters its descriptors and frees its group and its ids.
-    fn dissolve(&mut self, token: Token) -> Option<(SandboxId, Phase)> {
+    fn dissolve(&mut self, token: SandboxToken) -> Option<(SandboxId, StartPhase)> {
         let SandboxRecord { id, group, pidfd, phase, origin, zygote, .. } = self.take(token)?;
         pidfd.iter().for_each(|pidfd| self.unwatch(pidfd.as_fd()));
-        if let Phase::Starting(starting) = &phase {
+        if let StartPhase::Starting(starting) = &phase {
             self.unwatch(starting.sync.as_fd());
         }
         if let Some(mut state) = zygote {
@@ -237,11 +246,11 @@ impl Service {
             state.groups.drain(..).for_each(|group| self.groups.discard(&group, None));
         }
         match origin {
-            Origin::Cloned { slot } => {
+            ProcessOrigin::Cloned { slot } => {
                 self.groups.give_back(group);
                 self.slots.give_back(&slot);
             }
-            Origin::Forked(forked) => {
+            ProcessOrigin::Forked(forked) => {
                 self.forget_preforked(forked.zygote, token);
                 self.return_group(forked.zygote, group);
                 if let Some(state) = self.zygote(forked.zygote) {
@@ -255,7 +264,7 @@ impl Service {
 
     /// Takes back the group of a zygote's child. The zygote had the files that enter the group and
     /// may have kept them, so the group is reused only for children of the same zygote.
-    pub(super) fn return_group(&mut self, zygote: Token, mut group: Group) {
+    pub(super) fn return_group(&mut self, zygote: SandboxToken, mut group: SandboxGroup) {
         let clean = self.groups.reset(&mut group);
         match self.zygote(zygote) {
             Some(state) if clean && state.groups.len() < MAX_GROUPS => state.groups.push(group),
@@ -282,7 +291,7 @@ impl Service {
         match self.records.get(&token).and_then(|record| record.pidfd.as_ref()) {
             Some(_) => self.kill_sandbox(token),
             // Its child finds the socket pair closed, and ends.
-            None => self.fail(token, Failure::Spec { reason: "it was cancelled".to_owned() }),
+            None => self.fail(token, StartFailure::Spec { reason: "it was cancelled".to_owned() }),
         }
     }
 

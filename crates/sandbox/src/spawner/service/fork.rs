@@ -10,14 +10,16 @@ use snowmelt_kernel::packet;
 use snowmelt_types::SandboxId;
 
 use super::Service;
-use super::record::{Answer, Call, Forked, Mounts, Origin, Phase, SandboxRecord, Starting};
+use super::record::{
+    ChildPurpose, Forked, Mounts, ProcessOrigin, SandboxRecord, StartAnswer, StartPhase, Starting,
+};
 use super::spec_checks::{check_env, refusal};
-use crate::cgroup::Group;
-use crate::fault::{Fault, doing};
-use crate::message::Failure;
+use crate::cgroup::SandboxGroup;
+use crate::fault::{StepFault, doing};
+use crate::message::StartFailure;
 use crate::spawner::child::notifier::{NotifierListener, NotifierSetup};
 use crate::spawner::child::scratch::Scratch;
-use crate::spawner::zygote::protocol::{self, Entries, Order, Token};
+use crate::spawner::zygote::protocol::{self, ChildOrder, Entries, SandboxToken};
 use crate::spawner::zygote::{self, MAX_IN_FLIGHT, Wanted, ZygoteState};
 use crate::spec::{CHANNEL_FD, ForkSpec, Limits, Network, ZygoteSpec};
 
@@ -30,8 +32,8 @@ pub(super) const FORK_TIMEOUT: Duration = Duration::from_secs(10);
 const SIBLING_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The resources made for a child while its zygote forks.
-struct Made {
-    answer: Answer,
+struct ForkResources {
+    answer: StartAnswer,
     sync: OwnedFd,
     mounts: Mounts,
     /// The spawner's end of the control socket, if the child is a zygote.
@@ -59,14 +61,14 @@ impl Service {
         let token = self.find(zygote);
         let Some((token, state)) = token.and_then(|token| Some((token, self.zygote(token)?)))
         else {
-            return self.refuse(sequence, Failure::ZygoteLost { zygote: zygote.clone() });
+            return self.refuse(sequence, StartFailure::ZygoteLost { zygote: zygote.clone() });
         };
         state.queue.push_back((sequence, wanted));
         self.fork_queued(token);
     }
 
     /// Requests the queued children, up to the zygote's limit in flight.
-    pub(super) fn fork_queued(&mut self, zygote: Token) {
+    pub(super) fn fork_queued(&mut self, zygote: SandboxToken) {
         while let Some((sequence, wanted)) = self.next_fork(zygote) {
             if let Err(failure) = self.fork_now(zygote, sequence, &wanted) {
                 self.refuse(sequence, failure);
@@ -74,17 +76,17 @@ impl Service {
         }
     }
 
-    fn next_fork(&mut self, zygote: Token) -> Option<(u64, Wanted)> {
+    fn next_fork(&mut self, zygote: SandboxToken) -> Option<(u64, Wanted)> {
         let state = self.zygote(zygote)?;
         if state.in_flight < MAX_IN_FLIGHT { state.queue.pop_front() } else { None }
     }
 
     pub(super) fn fork_now(
         &mut self,
-        zygote: Token,
+        zygote: SandboxToken,
         sequence: u64,
         wanted: &Wanted,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), StartFailure> {
         wanted.check()?;
         if let Wanted::Handler(spec) = wanted
             && spec.network.is_none()
@@ -108,16 +110,16 @@ impl Service {
             }
         };
         match self.make_child(zygote, token, number, &group, sequence, wanted) {
-            Ok(Made { answer, sync, mounts, control }) => {
+            Ok(ForkResources { answer, sync, mounts, control }) => {
                 let below = |control| Box::new(ZygoteState::new(owner, block, depth, control));
                 let deadline = Some(started_at + FORK_TIMEOUT + SIBLING_TIMEOUT * siblings);
                 let mounts = Some(mounts);
                 let starting = Starting { answer, sync, mounts, fault: None, deadline };
-                let phase = Phase::Starting(starting);
+                let phase = StartPhase::Starting(starting);
                 let reported = None;
                 let died = None;
                 let call = wanted.call();
-                let origin = Origin::Forked(Forked { zygote, number, reported, died, call });
+                let origin = ProcessOrigin::Forked(Forked { zygote, number, reported, died, call });
                 let id = wanted.id().clone();
                 let below = control.map(below);
                 let pid = 0;
@@ -149,26 +151,30 @@ impl Service {
         }
     }
 
-    fn take_group(&mut self, zygote: Token, limits: &Limits) -> Result<Group, Fault> {
+    fn take_group(
+        &mut self,
+        zygote: SandboxToken,
+        limits: &Limits,
+    ) -> Result<SandboxGroup, StepFault> {
         let used = self.zygote(zygote).and_then(|state| state.groups.pop());
         let group = match used {
             Some(group) => self.groups.with_limits(group, limits),
             None => self.groups.take(limits),
         };
-        group.map_err(Fault::of_group)
+        group.map_err(StepFault::of_group)
     }
 
     /// Tells the zygote to fork, and meanwhile makes the resources of the child. If making them
     /// fails, the child finds its end of the socket pair closed, and ends.
     fn make_child(
         &mut self,
-        zygote: Token,
-        token: Token,
+        zygote: SandboxToken,
+        token: SandboxToken,
         number: u32,
-        group: &Group,
+        group: &SandboxGroup,
         sequence: u64,
         wanted: &Wanted,
-    ) -> Result<Made, Fault> {
+    ) -> Result<ForkResources, StepFault> {
         let (sync, theirs) = doing("make a pair of sockets", packet::pair())?;
         doing("identify the child", packet::identify_senders(&sync))?;
         let ordered = self.order(zygote, token, number, &theirs, wanted);
@@ -195,22 +201,26 @@ impl Service {
         doing("send the child its set-up", sent)?;
         let channel = scratch.channel;
         let log = scratch.log_out;
-        let answer =
-            Answer { sequence, channel, log, listener: NotifierListener::of(notifier.as_ref()) };
+        let answer = StartAnswer {
+            sequence,
+            channel,
+            log,
+            listener: NotifierListener::of(notifier.as_ref()),
+        };
         let mounts = Mounts { scratch: scratch.mount, root };
-        Ok(Made { answer, sync, mounts, control: control.map(|(ours, _)| ours) })
+        Ok(ForkResources { answer, sync, mounts, control: control.map(|(ours, _)| ours) })
     }
 
     /// Requests a child from the zygote; returns the child's user id on the host, and the root of a
     /// zygote, which is attached later.
     fn order(
         &mut self,
-        zygote: Token,
-        token: Token,
+        zygote: SandboxToken,
+        token: SandboxToken,
         number: u32,
         sync: &OwnedFd,
         wanted: &Wanted,
-    ) -> Result<(u32, Option<OwnedFd>), Fault> {
+    ) -> Result<(u32, Option<OwnedFd>), StepFault> {
         let gone = || io::Error::from(io::ErrorKind::NotFound);
         // Before the root is recorded as sent, because a failure after that means it must be sent
         // again.
@@ -238,14 +248,14 @@ impl Service {
         let count = state.block();
         let fresh = template.is_some();
         let has_network = network.is_some();
-        let order = Order { token, is_zygote, number, count, root, fresh, has_network };
+        let order = ChildOrder { token, is_zygote, number, count, root, fresh, has_network };
         let fds: Vec<_> = [sync].into_iter().chain(&template).chain(&network).collect();
         doing("ask the zygote for a child", state.ask(&order, &fds))?;
         Ok((state.host_id(number), own))
     }
 
     /// A mount namespace with this root, which children of the zygote can copy.
-    fn template_in(&mut self, zygote: Token, root: OwnedFd) -> Result<OwnedFd, Fault> {
+    fn template_in(&mut self, zygote: SandboxToken, root: OwnedFd) -> Result<OwnedFd, StepFault> {
         let process = self.records.get(&zygote).and_then(|record| record.pidfd.as_ref());
         let process = process.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound));
         let process = doing("find the zygote", process)?.as_fd();
@@ -263,33 +273,33 @@ impl Service {
         self.end_if_retired(token);
     }
 
-    pub(super) fn end_if_retired(&mut self, zygote: Token) {
+    pub(super) fn end_if_retired(&mut self, zygote: SandboxToken) {
         if self.zygote(zygote).is_some_and(|state| state.retired && state.is_childless()) {
             self.kill_sandbox(zygote);
         }
     }
 
-    pub(super) fn kill_sandbox(&self, token: Token) {
+    pub(super) fn kill_sandbox(&self, token: SandboxToken) {
         if let Some(pidfd) = self.records.get(&token).and_then(|record| record.pidfd.as_ref()) {
             // Fails only when the process has ended already.
             let _ = pidfd_send_signal(pidfd, Signal::KILL);
         }
     }
 
-    pub(super) fn zygote(&mut self, token: Token) -> Option<&mut ZygoteState> {
+    pub(super) fn zygote(&mut self, token: SandboxToken) -> Option<&mut ZygoteState> {
         self.records.get_mut(&token)?.zygote.as_deref_mut()
     }
 
-    pub(super) fn zygote_of(&self, token: Token) -> Option<Token> {
+    pub(super) fn zygote_of(&self, token: SandboxToken) -> Option<SandboxToken> {
         match self.records.get(&token)?.origin {
-            Origin::Forked(Forked { zygote, .. }) => Some(zygote),
-            Origin::Cloned { .. } => None,
+            ProcessOrigin::Forked(Forked { zygote, .. }) => Some(zygote),
+            ProcessOrigin::Cloned { .. } => None,
         }
     }
 }
 
 impl Wanted {
-    fn check(&self) -> Result<(), Failure> {
+    fn check(&self) -> Result<(), StartFailure> {
         match self {
             Self::Handler(spec) => spec.check(),
             // A zygote has the environment of the one above.
@@ -305,15 +315,15 @@ impl Wanted {
         }
     }
 
-    fn call(&self) -> Call {
+    fn call(&self) -> ChildPurpose {
         match self {
-            Self::Handler(spec) => Call::Handler(Entries::of(spec)),
-            Self::Preforked(_) => Call::Preforked,
-            Self::Zygote(_) => Call::Zygote,
+            Self::Handler(spec) => ChildPurpose::Handler(Entries::of(spec)),
+            Self::Preforked(_) => ChildPurpose::Preforked,
+            Self::Zygote(_) => ChildPurpose::Zygote,
         }
     }
 
-    fn too_many(&self) -> Failure {
+    fn too_many(&self) -> StartFailure {
         refusal(match self {
             Self::Handler(_) | Self::Preforked(_) => {
                 "its zygote has the maximum number of children"
@@ -324,7 +334,7 @@ impl Wanted {
 }
 
 impl ForkSpec {
-    fn check(&self) -> Result<(), Failure> {
+    fn check(&self) -> Result<(), StartFailure> {
         check_env(&self.env)?;
         let texts = self.sys_path.iter().chain([&self.entry]);
         match texts.into_iter().any(|text| text.contains('\0')) {

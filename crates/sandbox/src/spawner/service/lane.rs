@@ -15,7 +15,7 @@ use rustix::event::epoll;
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use snowmelt_kernel::clone::clone_sibling;
 
-use super::{Service, Watched};
+use super::{EventSubject, Service};
 use crate::run_dir;
 use crate::spawner::control;
 
@@ -69,7 +69,7 @@ impl Service {
         self.roots.become_lane(lane);
         self.slots = self.slots.of_lane(lane);
         self.pidfd = pidfd_open(getpid(), PidfdFlags::empty())?;
-        self.watch(self.control.as_fd(), Watched::Control, 0)?;
+        self.watch(self.control.as_fd(), EventSubject::Control, 0)?;
         self.run()
     }
 }

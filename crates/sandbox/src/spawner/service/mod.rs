@@ -39,18 +39,20 @@ use snowmelt_kernel::packet::{self, Packet};
 use snowmelt_kernel::vfork::Stack;
 use snowmelt_types::SandboxId;
 
-use super::ids::Slots;
+use super::ids::IdSlots;
 use super::init::Init;
-use super::zygote::protocol::Token;
+use super::zygote::protocol::SandboxToken;
 use super::{child, control};
-use crate::cgroup::Pool;
-use crate::message::{Event, Failure, LONGEST_PACKET, Operation, Request, Setup};
+use crate::cgroup::GroupPool;
+use crate::message::{
+    LONGEST_PACKET, Setup, SpawnerEvent, SpawnerOperation, SpawnerRequest, StartFailure,
+};
 use crate::namespaces::Namespaces;
 use crate::policy::Programs;
 use crate::root::Roots;
 use crate::spec::NetworkProgram;
 use crate::times::DEADLINE_SLACK;
-use record::{Forked, Origin, SandboxRecord, UNREQUESTED};
+use record::{Forked, ProcessOrigin, SandboxRecord, UNREQUESTED};
 
 /// The state of a lane. Its methods are in the files of this folder.
 pub(super) struct Service {
@@ -61,11 +63,11 @@ pub(super) struct Service {
     namespaces: Namespaces,
     roots: Roots,
     programs: Programs,
-    groups: Pool,
-    slots: Slots,
+    groups: GroupPool,
+    slots: IdSlots,
     /// The handle of init, which kills everything when the last lane has ended.
     init: Option<Init>,
-    records: BTreeMap<Token, SandboxRecord>,
+    records: BTreeMap<SandboxToken, SandboxRecord>,
     /// The standard input of every child.
     null: OwnedFd,
     /// The pidfd of this process: readable once it has ended.
@@ -74,8 +76,8 @@ pub(super) struct Service {
     masked: Vec<&'static str>,
     /// The stack of a program until its exec.
     stack: Stack,
-    names: HashMap<SandboxId, Token>,
-    next: Token,
+    names: HashMap<SandboxId, SandboxToken>,
+    next: SandboxToken,
 }
 
 /// The resources of a lane.
@@ -83,13 +85,13 @@ pub(super) struct Tools {
     pub namespaces: Namespaces,
     pub roots: Roots,
     pub programs: Programs,
-    pub groups: Pool,
-    pub slots: Slots,
+    pub groups: GroupPool,
+    pub slots: IdSlots,
 }
 
 /// The subject of an event. The data of an event is the token of a record and one of these.
 #[derive(Clone, Copy)]
-enum Watched {
+enum EventSubject {
     Control = 0,
     Process = 1,
     Sync = 2,
@@ -127,7 +129,7 @@ impl Service {
             names: HashMap::new(),
             next: 0,
         };
-        service.watch(service.control.as_fd(), Watched::Control, 0)?;
+        service.watch(service.control.as_fd(), EventSubject::Control, 0)?;
         Ok(service)
     }
 
@@ -174,52 +176,61 @@ impl Service {
             Err(error) if !control::is_server_gone(&error) => return Err(error),
             _ => return Ok(false),
         };
-        let Request { sequence, operation } = serde_json::from_slice(&buffer[..length])?;
+        let SpawnerRequest { sequence, operation } = serde_json::from_slice(&buffer[..length])?;
         match operation {
-            Operation::Start(spec) => self.start(sequence, spec, None),
-            Operation::StartZygote(spec) => self.start_zygote(sequence, spec),
-            Operation::Fork { zygote, spec } => self.fork(sequence, &zygote, spec),
-            Operation::StartMany(specs) => {
+            SpawnerOperation::Start(spec) => self.start(sequence, spec, None),
+            SpawnerOperation::StartZygote(spec) => self.start_zygote(sequence, spec),
+            SpawnerOperation::Fork { zygote, spec } => self.fork(sequence, &zygote, spec),
+            SpawnerOperation::StartMany(specs) => {
                 for (sequence, spec) in (sequence..).zip(specs) {
                     self.start(sequence, spec, None);
                 }
             }
-            Operation::StartManyIn(programs) => {
+            SpawnerOperation::StartManyIn(programs) => {
                 for (sequence, NetworkProgram { program, entry }) in (sequence..).zip(programs) {
                     self.start(sequence, program, entry.as_deref());
                 }
             }
-            Operation::ForkMany { zygote, specs } => self.fork_many(sequence, &zygote, specs),
-            Operation::Grow { zygote, spec } => self.grow(sequence, &zygote, spec),
-            Operation::MakeNetwork { network, owner, has_notifier } => {
+            SpawnerOperation::ForkMany { zygote, specs } => {
+                self.fork_many(sequence, &zygote, specs)
+            }
+            SpawnerOperation::Grow { zygote, spec } => self.grow(sequence, &zygote, spec),
+            SpawnerOperation::MakeNetwork { network, owner, has_notifier } => {
                 self.make_network(sequence, network, owner.as_ref(), (has_notifier, fds));
             }
-            Operation::DropNetwork { network } => drop(self.namespaces.networks.remove(&network)),
-            Operation::Kill { id } => self.kill(&id),
-            Operation::Retire { id } => self.retire(&id),
-            Operation::Open { lane } => self.open_lane(lane, fds),
-            Operation::Shutdown => return Ok(false),
+            SpawnerOperation::DropNetwork { network } => {
+                drop(self.namespaces.networks.remove(&network))
+            }
+            SpawnerOperation::Kill { id } => self.kill(&id),
+            SpawnerOperation::Retire { id } => self.retire(&id),
+            SpawnerOperation::Open { lane } => self.open_lane(lane, fds),
+            SpawnerOperation::Shutdown => return Ok(false),
         }
         Ok(true)
     }
 
     /// Sends an event to the server. The end of the control socket shows a server that has ended.
-    fn send_event(&self, event: &Event, fds: &[BorrowedFd<'_>]) {
+    fn send_event(&self, event: &SpawnerEvent, fds: &[BorrowedFd<'_>]) {
         if let Ok(bytes) = serde_json::to_vec(event) {
             drop(packet::send(&self.control, &bytes, fds));
         }
     }
 
     /// Reports to the server that nothing was started.
-    fn refuse(&self, sequence: u64, failure: Failure) {
+    fn refuse(&self, sequence: u64, failure: StartFailure) {
         if sequence == UNREQUESTED {
             return;
         }
-        self.send_event(&Event::Failed { sequence, failure }, &[]);
+        self.send_event(&SpawnerEvent::Failed { sequence, failure }, &[]);
     }
 
     /// Registers a descriptor with the event loop.
-    fn watch(&self, fd: BorrowedFd<'_>, about: Watched, token: Token) -> io::Result<()> {
+    fn watch(
+        &self,
+        fd: BorrowedFd<'_>,
+        about: EventSubject,
+        token: SandboxToken,
+    ) -> io::Result<()> {
         let data = epoll::EventData::new_u64(token << 2 | about as u64);
         Ok(epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN)?)
     }
@@ -232,8 +243,8 @@ impl Service {
     }
 
     /// Returns a token for a new sandbox, or the reason why the sandbox is refused.
-    fn new_token(&mut self, id: &SandboxId) -> Result<Token, Failure> {
-        let refused = |reason: &str| Err(Failure::Spec { reason: reason.to_owned() });
+    fn new_token(&mut self, id: &SandboxId) -> Result<SandboxToken, StartFailure> {
+        let refused = |reason: &str| Err(StartFailure::Spec { reason: reason.to_owned() });
         let text = id.as_str();
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         if text.is_empty() || text.len() > 100 || !text.chars().all(plain) {
@@ -246,18 +257,18 @@ impl Service {
         Ok(self.next)
     }
 
-    fn insert(&mut self, token: Token, record: SandboxRecord) {
+    fn insert(&mut self, token: SandboxToken, record: SandboxRecord) {
         self.names.insert(record.id.clone(), token);
         self.records.insert(token, record);
     }
 
-    fn take(&mut self, token: Token) -> Option<SandboxRecord> {
+    fn take(&mut self, token: SandboxToken) -> Option<SandboxRecord> {
         let record = self.records.remove(&token)?;
         self.names.remove(&record.id);
         Some(record)
     }
 
-    fn find(&self, id: &SandboxId) -> Option<Token> {
+    fn find(&self, id: &SandboxId) -> Option<SandboxToken> {
         self.names.get(id).copied()
     }
 
@@ -270,10 +281,10 @@ impl Service {
     }
 
     fn enforce_deadlines(&mut self, now: Instant) {
-        let late = |(token, record): (&Token, &SandboxRecord)| {
+        let late = |(token, record): (&SandboxToken, &SandboxRecord)| {
             record.deadline().is_some_and(|deadline| deadline <= now).then_some(*token)
         };
-        let late: Vec<Token> = self.records.iter().filter_map(late).collect();
+        let late: Vec<SandboxToken> = self.records.iter().filter_map(late).collect();
         late.into_iter().for_each(|token| self.on_deadline(token));
     }
 }
@@ -284,7 +295,7 @@ impl SandboxRecord {
     fn deadline(&self) -> Option<Instant> {
         const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
         match &self.origin {
-            Origin::Forked(Forked { died: Some(died), .. }) => Some(*died + STATUS_TIMEOUT),
+            ProcessOrigin::Forked(Forked { died: Some(died), .. }) => Some(*died + STATUS_TIMEOUT),
             _ => [self.started_by(), self.preforked_due()].into_iter().flatten().min(),
         }
     }

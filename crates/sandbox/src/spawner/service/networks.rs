@@ -21,10 +21,10 @@ use snowmelt_kernel::{packet, process};
 use snowmelt_types::SandboxId;
 
 use super::Service;
-use crate::cgroup::{FreezerFile, Group};
-use crate::fault::{Fault, doing};
-use crate::message::{Event, Failure};
-use crate::namespaces::JobNetwork;
+use crate::cgroup::{FreezerFile, SandboxGroup};
+use crate::fault::{StepFault, doing};
+use crate::message::{SpawnerEvent, StartFailure};
+use crate::namespaces::SandboxNetwork;
 use crate::spec::{Network, NetworkId};
 
 impl Service {
@@ -41,8 +41,8 @@ impl Service {
         let made = self.network_for(owner).and_then(|namespace| Ok((namespace, table?)));
         match made {
             Ok((namespace, table)) => {
-                self.send_event(&Event::Network { sequence }, &[namespace.as_fd()]);
-                let network = JobNetwork { namespace, has_notifier, table };
+                self.send_event(&SpawnerEvent::Network { sequence }, &[namespace.as_fd()]);
+                let network = SandboxNetwork { namespace, has_notifier, table };
                 self.namespaces.networks.insert(id, network);
             }
             Err(failure) => self.refuse(sequence, failure),
@@ -51,18 +51,23 @@ impl Service {
 
     /// Writes the entry of a program into the table of its network, before anything of it runs:
     /// a program may use its addresses as soon as it is executed.
-    pub(super) fn enter(&self, network: Network, group: &Group, entry: &[u8]) -> Result<(), Fault> {
+    pub(super) fn enter(
+        &self,
+        network: Network,
+        group: &SandboxGroup,
+        entry: &[u8],
+    ) -> Result<(), StepFault> {
         let written = self.row_of(network, group).and_then(|(table, key)| table.set(&key, entry));
         doing("give a program the addresses of its network", written)
     }
 
     /// Removes the entry of a program that was not started.
-    pub(super) fn leave(&self, network: Network, group: &Group) {
+    pub(super) fn leave(&self, network: Network, group: &SandboxGroup) {
         // It may never have been written.
         drop(self.row_of(network, group).and_then(|(table, key)| table.remove(&key)));
     }
 
-    fn row_of(&self, network: Network, group: &Group) -> io::Result<(&Map, [u8; 8])> {
+    fn row_of(&self, network: Network, group: &SandboxGroup) -> io::Result<(&Map, [u8; 8])> {
         let network = network.job().and_then(|id| self.namespaces.networks.get(&id));
         let freezer = self.groups.backend().freezer_file(&group.path);
         let folder = freezer.as_ref().and_then(FreezerFile::unified_group);
@@ -73,11 +78,11 @@ impl Service {
         Ok((table, std::fs::metadata(folder)?.ino().to_ne_bytes()))
     }
 
-    fn network_for(&self, owner: Option<&SandboxId>) -> Result<OwnedFd, Failure> {
+    fn network_for(&self, owner: Option<&SandboxId>) -> Result<OwnedFd, StartFailure> {
         let user = match owner {
             None => None,
             Some(zygote) => {
-                let lost = || Failure::ZygoteLost { zygote: zygote.clone() };
+                let lost = || StartFailure::ZygoteLost { zygote: zygote.clone() };
                 let record = self.find(zygote).and_then(|token| self.records.get(&token));
                 let pid = record.ok_or_else(lost)?.pid;
                 let user = self.open_namespace(&format!("{pid}/ns/user"));
@@ -89,7 +94,7 @@ impl Service {
 
     /// Makes a network namespace in a helper process, because a process cannot return from another
     /// user namespace.
-    fn fresh_network(&self, user: Option<&OwnedFd>) -> Result<OwnedFd, Fault> {
+    fn fresh_network(&self, user: Option<&OwnedFd>) -> Result<OwnedFd, StepFault> {
         let (ours, theirs) = doing("make a pair of sockets", packet::pair())?;
         let make = || -> io::Result<()> {
             if let Some(user) = user {

@@ -15,11 +15,13 @@ use snowmelt_types::SandboxId;
 
 use super::Service;
 use super::fork::FORK_TIMEOUT;
-use super::record::{Call, Forked, Origin, Phase, SandboxRecord, Starting, UNREQUESTED};
-use crate::message::Failure;
+use super::record::{
+    ChildPurpose, Forked, ProcessOrigin, SandboxRecord, StartPhase, Starting, UNREQUESTED,
+};
+use crate::message::StartFailure;
 use crate::spawner::zygote::Wanted;
 use crate::spawner::zygote::preforked_child::{Preforked, PreforkedSpec, State};
-use crate::spawner::zygote::protocol::{Entries, Token};
+use crate::spawner::zygote::protocol::{Entries, SandboxToken};
 use crate::spec::ForkSpec;
 use crate::times::PREFORK_AFTER;
 
@@ -28,10 +30,10 @@ impl Service {
     /// false if there is no child that matches.
     pub(super) fn use_preforked(
         &mut self,
-        zygote: Token,
+        zygote: SandboxToken,
         sequence: u64,
         spec: &ForkSpec,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, StartFailure> {
         let Some(state) = self.zygote(zygote) else { return Ok(false) };
         let due = State::Due(Instant::now() + PREFORK_AFTER);
         let root = spec.root.clone();
@@ -53,10 +55,10 @@ impl Service {
     }
 
     /// Assigns a preforked child to a request. Returns false if the child is about to end.
-    fn hand_over(&mut self, token: Token, sequence: u64, spec: &ForkSpec) -> bool {
+    fn hand_over(&mut self, token: SandboxToken, sequence: u64, spec: &ForkSpec) -> bool {
         let Some(record) = self.records.get_mut(&token) else { return false };
         let is_set_up = record.pidfd.is_some();
-        let (Phase::Starting(starting), Origin::Forked(forked)) =
+        let (StartPhase::Starting(starting), ProcessOrigin::Forked(forked)) =
             (&mut record.phase, &mut record.origin)
         else {
             return false;
@@ -65,7 +67,7 @@ impl Service {
         if starting.fault.is_some() || (is_set_up && entries.send(&starting.sync).is_err()) {
             return false;
         }
-        forked.call = Call::Handler(entries);
+        forked.call = ChildPurpose::Handler(entries);
         starting.answer.sequence = sequence;
         record.started_at = Instant::now();
         starting.deadline = Some(record.started_at + FORK_TIMEOUT);
@@ -80,10 +82,10 @@ impl Service {
 
     /// Answers a request that got a preforked child, immediately: a child that is set up has no
     /// step left that could fail, and its channel accepts connections already.
-    fn send_handed_over(&mut self, token: Token) {
+    fn send_handed_over(&mut self, token: SandboxToken) {
         let Some(record) = self.records.get_mut(&token) else { return };
-        match std::mem::replace(&mut record.phase, Phase::Running) {
-            Phase::Starting(starting) => {
+        match std::mem::replace(&mut record.phase, StartPhase::Running) {
+            StartPhase::Starting(starting) => {
                 self.unwatch(starting.sync.as_fd());
                 self.send_started(token, &starting.answer, None);
             }
@@ -93,7 +95,7 @@ impl Service {
 
     /// Makes the preforked child of a zygote if it is due. Returns false if the token is about
     /// something else.
-    pub(super) fn make_due_preforked(&mut self, zygote: Token, now: Instant) -> bool {
+    pub(super) fn make_due_preforked(&mut self, zygote: SandboxToken, now: Instant) -> bool {
         let Some(state) = self.zygote(zygote) else { return false };
         let Some(preforked) =
             state.preforked.take_if(|preforked| preforked.due().is_some_and(|due| due <= now))
@@ -110,7 +112,7 @@ impl Service {
         true
     }
 
-    fn make_preforked(&mut self, zygote: Token, Preforked { root, limits, .. }: Preforked) {
+    fn make_preforked(&mut self, zygote: SandboxToken, Preforked { root, limits, .. }: Preforked) {
         let spec = PreforkedSpec { id: SandboxId::new(), root, limits };
         // If it fails, the next request reports why.
         if self.fork_now(zygote, UNREQUESTED, &Wanted::Preforked(spec.clone())).is_err() {
@@ -125,12 +127,15 @@ impl Service {
 
     /// Ends a preforked child that no request has used in time. Returns false if the token is not
     /// one of a preforked child.
-    pub(super) fn end_expired_preforked(&mut self, token: Token) -> bool {
+    pub(super) fn end_expired_preforked(&mut self, token: SandboxToken) -> bool {
         let Some(record) = self.records.get_mut(&token) else { return false };
-        let (Some(_), Phase::Starting(starting)) = (&record.pidfd, &mut record.phase) else {
+        let (Some(_), StartPhase::Starting(starting)) = (&record.pidfd, &mut record.phase) else {
             return false;
         };
-        if !matches!(record.origin, Origin::Forked(Forked { call: Call::Preforked, .. })) {
+        if !matches!(
+            record.origin,
+            ProcessOrigin::Forked(Forked { call: ChildPurpose::Preforked, .. })
+        ) {
             return false;
         }
         starting.deadline = None;
@@ -139,18 +144,18 @@ impl Service {
     }
 
     /// Ends the preforked child of a zygote that is to have no more children.
-    pub(super) fn end_preforked(&mut self, zygote: Token) {
+    pub(super) fn end_preforked(&mut self, zygote: SandboxToken) {
         let preforked = self.zygote(zygote).and_then(|state| state.preforked.take());
         let Some(token) = preforked.as_ref().and_then(Preforked::token) else { return };
         match self.records.get(&token).and_then(|record| record.pidfd.as_ref()) {
             Some(_) => self.kill_sandbox(token),
             // Its child finds the socket pair closed, and ends.
-            None => self.fail(token, Failure::Spec { reason: "it was not used".to_owned() }),
+            None => self.fail(token, StartFailure::Spec { reason: "it was not used".to_owned() }),
         }
     }
 
     /// Forgets a child that has ended, if it was the zygote's preforked child.
-    pub(super) fn forget_preforked(&mut self, zygote: Token, child: Token) {
+    pub(super) fn forget_preforked(&mut self, zygote: SandboxToken, child: SandboxToken) {
         if let Some(state) = self.zygote(zygote) {
             state.preforked.take_if(|preforked| preforked.token() == Some(child));
         }
@@ -166,7 +171,7 @@ impl SandboxRecord {
     /// The time until which the child must have been used, or be about to call its entry.
     pub(super) fn started_by(&self) -> Option<Instant> {
         match &self.phase {
-            Phase::Starting(Starting { deadline, .. }) => *deadline,
+            StartPhase::Starting(Starting { deadline, .. }) => *deadline,
             _ => None,
         }
     }

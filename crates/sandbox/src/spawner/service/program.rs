@@ -8,17 +8,17 @@ use snowmelt_kernel::clone::Cloned;
 use snowmelt_kernel::packet;
 
 use super::Service;
-use super::record::{Answer, Origin, Phase, SandboxRecord};
+use super::record::{ProcessOrigin, SandboxRecord, StartAnswer, StartPhase};
 use super::spec_checks::{check, refusal};
-use crate::cgroup::Group;
-use crate::fault::{Fault, doing};
-use crate::message::Failure;
+use crate::cgroup::SandboxGroup;
+use crate::fault::{StepFault, doing};
+use crate::message::StartFailure;
 use crate::root::ProgramNamespaces;
 use crate::spawner::child::notifier::{NotifierListener, NotifierSetup};
 use crate::spawner::child::scratch::Scratch;
 use crate::spawner::child::{self, Child, oom};
-use crate::spawner::ids::{Holder, Slot};
-use crate::spec::{CHANNEL_FD, Policy, SandboxSpec};
+use crate::spawner::ids::{Holder, IdSlot};
+use crate::spec::{CHANNEL_FD, SandboxSpec, SyscallPolicy};
 
 impl Service {
     /// Starts a program and answers the server. If there is an `entry`, it is in the table of the
@@ -35,9 +35,9 @@ impl Service {
         sequence: u64,
         spec: &SandboxSpec,
         entry: Option<&[u8]>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), StartFailure> {
         check(spec)?;
-        if spec.policy == Policy::Zygote {
+        if spec.policy == SyscallPolicy::Zygote {
             return Err(refusal("the policy of zygotes is only for zygotes"));
         }
         let token = self.new_token(&spec.id)?;
@@ -58,9 +58,9 @@ impl Service {
         };
         let pid = process.pid;
         let pidfd = Some(process.pidfd);
-        let phase = Phase::Running;
+        let phase = StartPhase::Running;
         let id = spec.id.clone();
-        let origin = Origin::Cloned { slot };
+        let origin = ProcessOrigin::Cloned { slot };
         let zygote = None;
         self.insert(
             token,
@@ -75,12 +75,13 @@ impl Service {
         &mut self,
         sequence: u64,
         spec: &SandboxSpec,
-        group: &Group,
-        slot: &Slot,
-    ) -> Result<(Cloned, Answer), Fault> {
+        group: &SandboxGroup,
+        slot: &IdSlot,
+    ) -> Result<(Cloned, StartAnswer), StepFault> {
         let scratch = Scratch::make(spec.limits.scratch, slot.first_id);
         let scratch = doing("make the scratch", scratch)?;
-        let target = self.groups.backend().clone_target(&group.path).map_err(Fault::of_group)?;
+        let target =
+            self.groups.backend().clone_target(&group.path).map_err(StepFault::of_group)?;
         let program = child::prepare(spec)?;
         let notifier =
             NotifierSetup::of(&self.namespaces, spec.network.job(), spec.limits.open_files);
@@ -105,7 +106,7 @@ impl Service {
             notifier: notifier.as_ref().zip(theirs.as_ref()),
             program: &program,
             path: &spec.command[0],
-            kind: child::Kind::Program {
+            kind: child::ChildKind::Program {
                 id: slot.first_id,
                 inside: (spec.process.user, spec.process.group),
                 proc: self.namespaces.proc(),
@@ -133,6 +134,6 @@ impl Service {
         }
         let channel = scratch.channel;
         let log = scratch.log_out;
-        Ok((process, Answer { sequence, channel, log, listener }))
+        Ok((process, StartAnswer { sequence, channel, log, listener }))
     }
 }

@@ -3,10 +3,10 @@
 use std::os::fd::AsFd;
 
 use super::Service;
-use super::record::{Answer, Phase};
-use crate::message::{Event, Failure, Started, Status, ZygoteReady};
-use crate::spawner::zygote::Report;
-use crate::spawner::zygote::protocol::Token;
+use super::record::{StartAnswer, StartPhase};
+use crate::message::{EndStatus, SpawnerEvent, StartFailure, StartProperties, ZygoteReady};
+use crate::spawner::zygote::ZygoteReport;
+use crate::spawner::zygote::protocol::SandboxToken;
 
 /// The number of packets read from one zygote before others have their turn.
 const MAX_REPORTS: usize = 32;
@@ -14,7 +14,7 @@ const MAX_REPORTS: usize = 32;
 impl Service {
     /// Reads the reports of a zygote, up to a limit: the loop comes back for the rest, so a zygote
     /// that never stops does not block the others. An invalid report ends the zygote.
-    pub(super) fn on_zygote_message(&mut self, token: Token) {
+    pub(super) fn on_zygote_message(&mut self, token: SandboxToken) {
         for _ in 0..MAX_REPORTS {
             let Some(received) = self.zygote(token).map(|state| state.receive()) else { return };
             match received {
@@ -32,49 +32,61 @@ impl Service {
         }
     }
 
-    fn handle_report(&mut self, zygote: Token, report: Report) {
+    fn handle_report(&mut self, zygote: SandboxToken, report: ZygoteReport) {
         match report {
-            Report::Ready(ready) => self.zygote_is_ready(zygote, ready),
-            Report::Failed { token, step, errno } if self.zygote_of(token) == Some(zygote) => {
+            ZygoteReport::Ready(ready) => self.zygote_is_ready(zygote, ready),
+            ZygoteReport::Failed { token, step, errno }
+                if self.zygote_of(token) == Some(zygote) =>
+            {
                 // The root may have caused the failure: all roots are sent again.
                 if let Some(state) = self.zygote(zygote) {
                     state.forget_roots();
                 }
-                self.fail(token, Failure::Step { step, errno });
+                self.fail(token, StartFailure::Step { step, errno });
             }
-            Report::Exited { token, code, cpu_us } if self.zygote_of(token) == Some(zygote) => {
-                let status = if code < 0 { Status::Signal(-code) } else { Status::Exit(code) };
+            ZygoteReport::Exited { token, code, cpu_us }
+                if self.zygote_of(token) == Some(zygote) =>
+            {
+                let status =
+                    if code < 0 { EndStatus::Signal(-code) } else { EndStatus::Exit(code) };
                 self.forked_ended(token, status, cpu_us);
             }
             // About another zygote's child, or one that was given up: ignored.
-            Report::Failed { .. } | Report::Exited { .. } => {}
+            ZygoteReport::Failed { .. } | ZygoteReport::Exited { .. } => {}
         }
     }
 
-    fn zygote_is_ready(&mut self, token: Token, ready: ZygoteReady) {
+    fn zygote_is_ready(&mut self, token: SandboxToken, ready: ZygoteReady) {
         let Some(record) = self.records.get_mut(&token) else { return };
-        if !matches!(record.phase, Phase::Importing(_)) {
+        if !matches!(record.phase, StartPhase::Importing(_)) {
             return;
         }
-        if let Phase::Importing(answer) = std::mem::replace(&mut record.phase, Phase::Running) {
+        if let StartPhase::Importing(answer) =
+            std::mem::replace(&mut record.phase, StartPhase::Running)
+        {
             self.send_started(token, &answer, Some(ready));
         }
     }
 
     /// Reports to the server that a sandbox runs.
-    pub(super) fn send_started(&self, token: Token, answer: &Answer, zygote: Option<ZygoteReady>) {
+    pub(super) fn send_started(
+        &self,
+        token: SandboxToken,
+        answer: &StartAnswer,
+        zygote: Option<ZygoteReady>,
+    ) {
         let Some(record) = self.records.get(&token) else { return };
         let Some(pidfd) = &record.pidfd else { return };
         let backend = self.groups.backend();
         let group = &record.group.path;
-        let started = Started {
+        let started = StartProperties {
             memory_peak_file: backend.memory_peak_file(group),
             memory_file: backend.memory_file(group),
             throttled_file: Some(backend.throttled_file(group)),
             freezer: backend.freezer_file(group),
             zygote,
         };
-        let event = Event::Started { sequence: answer.sequence, started };
+        let event = SpawnerEvent::Started { sequence: answer.sequence, started };
         let mut fds = vec![pidfd.as_fd(), answer.channel.as_fd(), answer.log.as_fd()];
         fds.extend(answer.listener.descriptor().map(AsFd::as_fd));
         self.send_event(&event, &fds);

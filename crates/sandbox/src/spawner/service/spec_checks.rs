@@ -5,16 +5,16 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use crate::message::Failure;
+use crate::message::StartFailure;
 use crate::spec::{MAX_WRITABLE, ProcessSettings, SandboxSpec, may_be_writable};
 
 /// Refuses a spec for this reason.
-pub(super) fn refusal(reason: impl Into<String>) -> Failure {
-    Failure::Spec { reason: reason.into() }
+pub(super) fn refusal(reason: impl Into<String>) -> StartFailure {
+    StartFailure::Spec { reason: reason.into() }
 }
 
 /// Checks the command, the process settings and the environment of a program.
-pub(super) fn check(spec: &SandboxSpec) -> Result<(), Failure> {
+pub(super) fn check(spec: &SandboxSpec) -> Result<(), StartFailure> {
     let absolute = spec.command.first().is_some_and(|program| program.starts_with('/'));
     if !absolute {
         return Err(refusal("its program is not an absolute path"));
@@ -26,7 +26,7 @@ pub(super) fn check(spec: &SandboxSpec) -> Result<(), Failure> {
     check_env(&spec.env)
 }
 
-fn check_process(process: &ProcessSettings) -> Result<(), Failure> {
+fn check_process(process: &ProcessSettings) -> Result<(), StartFailure> {
     let ProcessSettings { user, group, working_folder, writable, huge_pages: _ } = process;
     // The kernel takes the largest id for "unchanged".
     if [user, group].iter().any(|id| matches!(**id, 0 | u32::MAX)) {
@@ -42,7 +42,7 @@ fn check_process(process: &ProcessSettings) -> Result<(), Failure> {
 }
 
 /// Checks that each variable has a valid name and no NUL character.
-pub(super) fn check_env(env: &[(String, String)]) -> Result<(), Failure> {
+pub(super) fn check_env(env: &[(String, String)]) -> Result<(), StartFailure> {
     let bad = env.iter().find(|(name, value)| {
         name.is_empty() || name.contains(['=', '\0']) || value.contains('\0')
     });

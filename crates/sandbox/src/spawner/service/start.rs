@@ -8,20 +8,20 @@ use std::time::Instant;
 use snowmelt_kernel::clone::Cloned;
 use snowmelt_kernel::{packet, process};
 
-use super::record::{Answer, Origin, Phase, SandboxRecord, Starting};
+use super::record::{ProcessOrigin, SandboxRecord, StartAnswer, StartPhase, Starting};
 use super::spec_checks::check;
-use super::{Service, Watched};
-use crate::cgroup::Group;
-use crate::fault::{Fault, doing};
-use crate::message::Failure;
+use super::{EventSubject, Service};
+use crate::cgroup::SandboxGroup;
+use crate::fault::{StepFault, doing};
+use crate::message::StartFailure;
 use crate::namespaces::NAMESPACES;
 use crate::spawner::child::notifier::NotifierListener;
 use crate::spawner::child::scratch::Scratch;
 use crate::spawner::child::{self, Child, oom, sync};
-use crate::spawner::ids::{Holder, Slot};
-use crate::spawner::zygote::protocol::Token;
+use crate::spawner::ids::{Holder, IdSlot};
+use crate::spawner::zygote::protocol::SandboxToken;
 use crate::spawner::zygote::{self, ZygoteState};
-use crate::spec::{Limits, Network, Policy, ProcessSettings, SandboxSpec, ZygoteSpec};
+use crate::spec::{Limits, Network, ProcessSettings, SandboxSpec, SyscallPolicy, ZygoteSpec};
 use crate::weaken::{self, Defence, is_disabled};
 
 /// The environment variables that every zygote gets unless its spec sets them. Without most of
@@ -51,7 +51,7 @@ impl Service {
             env: environment(&spec.env),
             limits: spec.limits,
             network: Network::None,
-            policy: Policy::Zygote,
+            policy: SyscallPolicy::Zygote,
             process: ProcessSettings::default(),
         };
         let control = zygote::configure(&spec);
@@ -64,12 +64,12 @@ impl Service {
         &mut self,
         sequence: u64,
         spec: &SandboxSpec,
-        control: Control,
-    ) -> Result<(), Failure> {
+        control: ControlPair,
+    ) -> Result<(), StartFailure> {
         check(spec)?;
         let token = self.new_token(&spec.id)?;
         let slot = self.slots.take(Holder::Zygote);
-        let slot = slot.ok_or(Failure::ZygoteSlots)?;
+        let slot = slot.ok_or(StartFailure::ZygoteSlots)?;
         let started_at = Instant::now();
         let group = self.group_for(&spec.limits, &slot)?;
         let made = match self.make_zygote(sequence, spec, control, &group, &slot) {
@@ -82,11 +82,16 @@ impl Service {
         };
         let state = ZygoteState::new(slot.first_id, slot.count, 0, made.control);
         let zygote = Some(Box::new(state));
-        let origin = Origin::Cloned { slot };
+        let origin = ProcessOrigin::Cloned { slot };
         let answer = made.answer;
         let sync = made.sync;
-        let phase =
-            Phase::Starting(Starting { answer, sync, mounts: None, fault: None, deadline: None });
+        let phase = StartPhase::Starting(Starting {
+            answer,
+            sync,
+            mounts: None,
+            fault: None,
+            deadline: None,
+        });
         let id = spec.id.clone();
         let pid = made.process.pid;
         let pidfd = Some(made.process.pidfd);
@@ -102,10 +107,10 @@ impl Service {
         &mut self,
         sequence: u64,
         program: &SandboxSpec,
-        control: Control,
-        group: &Group,
-        slot: &Slot,
-    ) -> Result<Made, Fault> {
+        control: ControlPair,
+        group: &SandboxGroup,
+        slot: &IdSlot,
+    ) -> Result<ZygoteResources, StepFault> {
         let root = self.roots.copy(&self.namespaces, &program.root, Network::None)?;
         let scratch = Scratch::make(program.limits.scratch, slot.first_id);
         let scratch = doing("make the scratch", scratch)?;
@@ -119,7 +124,7 @@ impl Service {
             channel: &channel,
             log: &scratch.log_in,
             spawner: &self.pidfd,
-            filter: self.programs.of(Policy::Zygote, Network::None),
+            filter: self.programs.of(SyscallPolicy::Zygote, Network::None),
             masked: &self.masked,
             open_files: program.limits.open_files,
             working_folder: &program.process.working_folder,
@@ -128,9 +133,10 @@ impl Service {
             program: &executed,
             path: &program.command[0],
             notifier: None,
-            kind: child::Kind::Zygote { root: &root, sync: &theirs },
+            kind: child::ChildKind::Zygote { root: &root, sync: &theirs },
         };
-        let target = self.groups.backend().clone_target(&group.path).map_err(Fault::of_group)?;
+        let target =
+            self.groups.backend().clone_target(&group.path).map_err(StepFault::of_group)?;
         let cgroup = target.as_ref().map(AsFd::as_fd);
         let run = || {
             let fault = child.run();
@@ -157,26 +163,30 @@ impl Service {
         let channel = scratch.channel;
         let log = scratch.log_out;
         let listener = NotifierListener::Unused;
-        let answer = Answer { sequence, channel, log, listener };
-        Ok(Made { process, answer, sync, control })
+        let answer = StartAnswer { sequence, channel, log, listener };
+        Ok(ZygoteResources { process, answer, sync, control })
     }
 
     /// Takes a control group for the owner of this slot. If that fails, the slot is returned.
-    pub(super) fn group_for(&mut self, limits: &Limits, slot: &Slot) -> Result<Group, Failure> {
+    pub(super) fn group_for(
+        &mut self,
+        limits: &Limits,
+        slot: &IdSlot,
+    ) -> Result<SandboxGroup, StartFailure> {
         let taken = self.groups.take(limits);
         taken.map_err(|error| {
             self.slots.give_back(slot);
-            Fault::of_group(error).into()
+            StepFault::of_group(error).into()
         })
     }
 
     /// Registers all descriptors of a new record except the zygote's control socket: that one is
     /// read once the zygote has closed its socket pair, however early the zygote sends.
-    pub(super) fn watch_all(&mut self, token: Token) {
+    pub(super) fn watch_all(&mut self, token: SandboxToken) {
         let Some(record) = self.records.get(&token) else { return };
-        let process = record.pidfd.as_ref().map(|fd| (fd.as_fd(), Watched::Process));
+        let process = record.pidfd.as_ref().map(|fd| (fd.as_fd(), EventSubject::Process));
         let sync = match &record.phase {
-            Phase::Starting(starting) => Some((starting.sync.as_fd(), Watched::Sync)),
+            StartPhase::Starting(starting) => Some((starting.sync.as_fd(), EventSubject::Sync)),
             _ => None,
         };
         for (fd, about) in [process, sync].into_iter().flatten() {
@@ -184,7 +194,12 @@ impl Service {
         }
     }
 
-    pub(super) fn watch_or_complain(&self, fd: BorrowedFd<'_>, about: Watched, token: Token) {
+    pub(super) fn watch_or_complain(
+        &self,
+        fd: BorrowedFd<'_>,
+        about: EventSubject,
+        token: SandboxToken,
+    ) {
         // Fails only when the kernel has no memory for it; the end of the sandbox is then noticed
         // with the end of the spawner at the latest.
         if let Err(error) = self.watch(fd, about, token) {
@@ -194,18 +209,18 @@ impl Service {
 }
 
 /// The two ends of a zygote's control socket.
-type Control = io::Result<(OwnedFd, OwnedFd)>;
+type ControlPair = io::Result<(OwnedFd, OwnedFd)>;
 
 /// The resources of a zygote that has been released.
-struct Made {
+struct ZygoteResources {
     process: Cloned,
-    answer: Answer,
+    answer: StartAnswer,
     sync: OwnedFd,
     control: OwnedFd,
 }
 
 /// Writes the child's id maps, and lets it continue.
-fn release(process: &Cloned, sync: &OwnedFd, slot: &Slot) -> Result<(), Fault> {
+fn release(process: &Cloned, sync: &OwnedFd, slot: &IdSlot) -> Result<(), StepFault> {
     let map = format!("0 {} {}", slot.first_id, slot.count);
     for file in ["uid_map", "gid_map"] {
         let path = format!("/proc/{}/{file}", process.pid);

@@ -17,11 +17,11 @@ use snowmelt_kernel::packet;
 use snowmelt_types::SandboxId;
 
 use super::ids::Numbers;
-use crate::cgroup::Group;
+use crate::cgroup::SandboxGroup;
 use crate::message::ZygoteReady;
 use crate::spec::{ForkSpec, NetworkId, Root, ZygoteSpec};
 use preforked_child::{Preforked, PreforkedSpec};
-use protocol::{Order, Token};
+use protocol::{ChildOrder, SandboxToken};
 
 /// The longest packet from a zygote.
 const LONGEST_FROM_ZYGOTE: usize = 128 << 10;
@@ -65,7 +65,7 @@ pub(super) struct ZygoteState {
     /// Whether the zygote ends with its last child.
     pub retired: bool,
     /// Control groups of former children, for reuse.
-    pub groups: Vec<Group>,
+    pub groups: Vec<SandboxGroup>,
     /// The preforked child.
     pub preforked: Option<Preforked>,
 }
@@ -180,14 +180,14 @@ impl ZygoteState {
     }
 
     /// Requests a child.
-    pub fn ask(&self, order: &Order, fds: &[&OwnedFd]) -> io::Result<()> {
+    pub fn ask(&self, order: &ChildOrder, fds: &[&OwnedFd]) -> io::Result<()> {
         let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
         packet::send(&self.control, &order.to_bytes(), &fds)
     }
 
     /// Receives the next report; `None` when there is none now, an error when the zygote broke the
     /// protocol or closed its end.
-    pub fn receive(&self) -> io::Result<Option<Report>> {
+    pub fn receive(&self) -> io::Result<Option<ZygoteReport>> {
         let mut buffer = vec![0; LONGEST_FROM_ZYGOTE];
         match packet::receive(&self.control, &mut buffer) {
             Ok(packet) if packet.length == 0 => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -217,11 +217,11 @@ struct Begin<'a> {
 /// A report of a zygote.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Report {
+pub(super) enum ZygoteReport {
     /// The imports are done.
     Ready(ZygoteReady),
     /// A child could not be forked.
-    Failed { token: Token, step: String, errno: i32 },
+    Failed { token: SandboxToken, step: String, errno: i32 },
     /// A child has ended; a negative code is a signal.
-    Exited { token: Token, code: i32, cpu_us: u64 },
+    Exited { token: SandboxToken, code: i32, cpu_us: u64 },
 }

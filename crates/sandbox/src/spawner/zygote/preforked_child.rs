@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use snowmelt_types::SandboxId;
 
-use super::protocol::Token;
+use super::protocol::SandboxToken;
 use crate::spec::{Limits, Root};
 
 /// The preforked child that a zygote has, or is to have.
@@ -23,7 +23,7 @@ pub(in crate::spawner) enum State {
     /// The child is to be made at this time.
     Due(Instant),
     /// The child is made, and perhaps still in flight.
-    Made(Token),
+    Made(SandboxToken),
 }
 
 /// The spec of a child without an entry: only its root and limits are known.
@@ -44,7 +44,7 @@ impl Preforked {
     }
 
     /// The child, once it is made.
-    pub fn token(&self) -> Option<Token> {
+    pub fn token(&self) -> Option<SandboxToken> {
         match self.state {
             State::Due(_) => None,
             State::Made(token) => Some(token),

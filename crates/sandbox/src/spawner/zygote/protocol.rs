@@ -12,7 +12,7 @@ use crate::spawner::child::notifier::NotifierSetup;
 use crate::spec::ForkSpec;
 
 /// Identifies a sandbox in the spawner and in its packets from and to zygotes; never reused.
-pub(in crate::spawner) type Token = u64;
+pub(in crate::spawner) type SandboxToken = u64;
 
 /// The length of the longest packet to a child in bytes: its filters, or its entries.
 pub(crate) const LONGEST_TO_CHILD: usize = 192 << 10;
@@ -61,9 +61,9 @@ shared_structure! {
 }
 
 /// The request for one child.
-pub(in crate::spawner) struct Order {
+pub(in crate::spawner) struct ChildOrder {
     /// The number of the child that reports about it repeat.
-    pub token: Token,
+    pub token: SandboxToken,
     pub is_zygote: bool,
     /// The child's first user id in the zygote's range.
     pub number: u32,
@@ -77,7 +77,7 @@ pub(in crate::spawner) struct Order {
     pub has_network: bool,
 }
 
-impl Order {
+impl ChildOrder {
     pub fn to_bytes(&self) -> Vec<u8> {
         OrderPacket {
             kind: if self.is_zygote { ZYGOTE_KIND } else { HANDLER_KIND },
