@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use snowmelt_network::netlink::Failed;
+use snowmelt_network::netlink::BatchFailure;
 use snowmelt_types::{Code, ErrorReport, HostName, Report};
 
 use crate::parameters::Kind;
@@ -124,8 +124,8 @@ impl Error {
     }
 }
 
-impl From<Failed> for Error {
-    fn from(failed: Failed) -> Self {
+impl From<BatchFailure> for Error {
+    fn from(failed: BatchFailure) -> Self {
         Self::Step { step: failed.step.to_owned(), source: failed.source }
     }
 }

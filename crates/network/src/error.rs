@@ -8,7 +8,7 @@ use std::time::Duration;
 use snowmelt_types::{Code, ErrorReport, Report};
 
 use crate::Range;
-use crate::netlink::Failed;
+use crate::netlink::BatchFailure;
 
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]
@@ -98,7 +98,7 @@ impl Error {
     }
 
     /// Makes the error of a batch of messages that the kernel refused.
-    pub(crate) fn failed(job: &str, failed: Failed) -> Self {
+    pub(crate) fn failed(job: &str, failed: BatchFailure) -> Self {
         Self::step(job, failed.step, failed.source)
     }
 }

@@ -3,7 +3,7 @@
 //! runs there.
 //!
 //! A node has one [`Networks`]; [`JobNetwork`] is a job's network on its host. Control assigns the
-//! addresses and sends every host the parts of the others ([`JobSpec`], [`Peer`]); there is no
+//! addresses and sends every host the parts of the others ([`JobSpec`], [`JobPeer`]); there is no
 //! discovery. Rooms and files use those above them in this table only:
 //!
 //! | room or file | owns |
@@ -43,7 +43,7 @@ pub use policy::{Allow, Egress};
 pub use preparation::ConfiguredNamespace;
 pub use probe::{Probe, probe};
 pub use range::{BadRange, RESERVED, Range, prefix_for};
-pub use spec::{Address, JobSpec, Peer};
+pub use spec::{Address, JobPeer, JobSpec};
 
 /// The result of this crate's calls.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -8,7 +8,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use crate::devices::{Fault, Host, Namespace, link};
+use crate::devices::{HostNamespace, Namespace, NamespaceFault, link};
 use crate::inspection::{Counters, contents};
 use crate::netlink::Batch;
 
@@ -17,7 +17,7 @@ pub const PREFIX: &str = "snm";
 
 /// A namespace with its loopback device up and its end of a veth pair.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct PreparedNetwork {
     /// The namespace.
     pub namespace: Namespace,
     /// The name of the pair's end on the host. Both ends are down until a policy grants egress.
@@ -25,7 +25,7 @@ pub struct Prepared {
     pub device: String,
     /// The kernel requests for the preparation.
     pub counters: Counters,
-    host: Arc<Host>,
+    host: Arc<HostNamespace>,
 }
 
 /// A caller's namespace, configured before there is a job for it. It has no device on the host, so
@@ -34,7 +34,7 @@ pub struct Prepared {
 pub struct ConfiguredNamespace(Namespace);
 
 impl ConfiguredNamespace {
-    pub(crate) fn of(namespace: OwnedFd) -> Result<Self, Fault> {
+    pub(crate) fn of(namespace: OwnedFd) -> Result<Self, NamespaceFault> {
         Namespace::enter(namespace).map(Self)
     }
 
@@ -44,21 +44,24 @@ impl ConfiguredNamespace {
     }
 }
 
-impl Prepared {
+impl PreparedNetwork {
     /// Creates a namespace.
-    pub fn make(host: &Arc<Host>) -> Result<Self, Fault> {
+    pub fn make(host: &Arc<HostNamespace>) -> Result<Self, NamespaceFault> {
         Self::configure(host, Namespace::make()?)
     }
 
     /// Uses a caller's namespace that was configured before.
     pub fn from_configured(
-        host: &Arc<Host>,
+        host: &Arc<HostNamespace>,
         configured: ConfiguredNamespace,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, NamespaceFault> {
         Self::configure(host, configured.0)
     }
 
-    fn configure(host: &Arc<Host>, mut namespace: Namespace) -> Result<Self, Fault> {
+    fn configure(
+        host: &Arc<HostNamespace>,
+        mut namespace: Namespace,
+    ) -> Result<Self, NamespaceFault> {
         let device = fresh_name(namespace.cookie);
         let mut counters = Counters { crossings: 1, ..Counters::default() };
         let mut batch = Batch::new();
@@ -90,7 +93,7 @@ impl Prepared {
     }
 }
 
-impl Drop for Prepared {
+impl Drop for PreparedNetwork {
     fn drop(&mut self) {
         self.disconnect();
     }

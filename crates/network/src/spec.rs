@@ -30,7 +30,7 @@ pub struct JobSpec {
     #[schema(value_type = String)]
     pub host: IpAddr,
     /// Every other host of the job.
-    pub peers: Vec<Peer>,
+    pub peers: Vec<JobPeer>,
     /// The destinations outside the job that functions may reach.
     #[serde(default)]
     pub egress: Egress,
@@ -38,7 +38,8 @@ pub struct JobSpec {
 
 /// Another host of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Peer {
+#[schema(as = Peer)]
+pub struct JobPeer {
     /// The address of the host in the underlay.
     #[schema(value_type = String)]
     pub host: IpAddr,
@@ -102,8 +103,8 @@ impl JobSpec {
         if let Some(reason) = self.egress.fault() {
             return refuse(reason);
         }
-        let own = Peer { host: self.host, range4: self.own4, range6: self.own6 };
-        let mut known: Vec<Peer> = Vec::new();
+        let own = JobPeer { host: self.host, range4: self.own4, range6: self.own6 };
+        let mut known: Vec<JobPeer> = Vec::new();
         let mut hosts = BTreeSet::new();
         for part in std::iter::once(&own).chain(&self.peers) {
             if let Err(reason) = self.check_part(part) {
@@ -121,7 +122,7 @@ impl JobSpec {
     }
 
     /// Checks that a host's part belongs to this job's ranges.
-    pub(crate) fn check_part(&self, part: &Peer) -> Result<(), String> {
+    pub(crate) fn check_part(&self, part: &JobPeer) -> Result<(), String> {
         let within = |whole: &Range, part: &Range| {
             whole.contains(part.base()) && part.prefix() >= whole.prefix()
         };
@@ -139,8 +140,8 @@ impl JobSpec {
 }
 
 /// Two parts that have addresses in common, if there are any: adjacent when sorted by address.
-fn overlapping(parts: &mut [Peer]) -> Option<String> {
-    let mut clash = |range: fn(&Peer) -> Range| {
+fn overlapping(parts: &mut [JobPeer]) -> Option<String> {
+    let mut clash = |range: fn(&JobPeer) -> Range| {
         parts.sort_by_key(range);
         let found = parts.windows(2).find(|pair| range(&pair[0]).overlaps(&range(&pair[1])));
         found.map(|pair| format!("{} and {} share addresses", pair[0].host, pair[1].host))
@@ -166,7 +167,7 @@ mod tests {
             own4: own4.unwrap(),
             own6: own6.unwrap(),
             host: "192.0.2.1".parse().unwrap(),
-            peers: vec![Peer {
+            peers: vec![JobPeer {
                 host: "192.0.2.2".parse().unwrap(),
                 range4: range4.unwrap(),
                 range6: range6.unwrap(),

@@ -15,7 +15,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
 use serde::Serialize;
 use snowmelt_kernel::namespace::{flags, join};
 use snowmelt_network::netlink::Batch;
-use snowmelt_network::{Egress, JobSpec, Networks, Peer, Range, prefix_for};
+use snowmelt_network::{Egress, JobPeer, JobSpec, Networks, Range, prefix_for};
 use snowmelt_types::Tenant;
 
 use super::bed::{self, Bed, Namespace, address_of};
@@ -141,10 +141,10 @@ pub fn spec(number: usize, functions: u32) -> Result<JobSpec> {
         let part = range.part(prefix_for(functions, bits), host as u32);
         part.context("a job has room for its functions")
     };
-    let peer = |host: usize| -> Result<Peer> {
+    let peer = |host: usize| -> Result<JobPeer> {
         let range4 = part(range4, 32, host)?;
         let range6 = part(range6, 128, host)?;
-        Ok(Peer { host: IpAddr::V4(HOSTS[host]), range4, range6 })
+        Ok(JobPeer { host: IpAddr::V4(HOSTS[host]), range4, range6 })
     };
     let own = peer(number)?;
     Ok(JobSpec {

@@ -67,7 +67,7 @@ pub fn stop(bridge: &mut Socket, machine: &Machine) -> Result<()> {
     }
 }
 
-fn is_absent(failed: &Failed) -> bool {
+fn is_absent(failed: &BatchFailure) -> bool {
     use rustix::io::Errno;
     let code = failed.source.raw_os_error();
     [Errno::NOENT, Errno::INVAL].iter().any(|errno| code == Some(errno.raw_os_error()))

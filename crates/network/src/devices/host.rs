@@ -6,40 +6,40 @@ use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::link;
-use crate::netlink::{Batch, Failed, Socket};
+use crate::netlink::{Batch, BatchFailure, Socket};
 use crate::{Error, Result};
 
 /// The network namespace of the node's process.
 #[derive(Debug)]
-pub struct Host {
+pub struct HostNamespace {
     route: Mutex<Socket>,
     /// MTUs by the address of the device. They are assumed not to change.
     mtus: Mutex<HashMap<IpAddr, u32>>,
 }
 
-impl Host {
+impl HostNamespace {
     /// Opens the socket in the calling thread's network namespace.
     pub fn open() -> std::io::Result<Self> {
         Ok(Self { route: Mutex::new(Socket::open(None)?), mtus: Mutex::default() })
     }
 
     /// Sends a batch.
-    pub fn run(&self, batch: Batch) -> std::result::Result<(), Failed> {
+    pub fn run(&self, batch: Batch) -> std::result::Result<(), BatchFailure> {
         lock(&self.route).run(batch)
     }
 
     /// A device by its name.
-    pub fn link(&self, name: &str) -> std::result::Result<Option<link::Link>, Failed> {
+    pub fn link(&self, name: &str) -> std::result::Result<Option<link::Link>, BatchFailure> {
         link::by_name(&mut lock(&self.route), name)
     }
 
     /// The index of the device through which an address is reached; `None` if there is no route.
-    pub fn device_to(&self, target: IpAddr) -> std::result::Result<Option<u32>, Failed> {
+    pub fn device_to(&self, target: IpAddr) -> std::result::Result<Option<u32>, BatchFailure> {
         super::route::device_to(&mut lock(&self.route), target)
     }
 
     /// The index of the device that has an address; `None` if it is not an address of this host.
-    pub fn device_of(&self, address: IpAddr) -> std::result::Result<Option<u32>, Failed> {
+    pub fn device_of(&self, address: IpAddr) -> std::result::Result<Option<u32>, BatchFailure> {
         let found = link::of_address(&mut lock(&self.route), address)?;
         Ok(found.map(|link| link.index))
     }

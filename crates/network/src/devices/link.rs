@@ -167,14 +167,14 @@ impl Link {
 }
 
 /// A device by its index.
-pub fn by_index(socket: &mut Socket, index: u32) -> Result<Option<Link>, Failed> {
+pub fn by_index(socket: &mut Socket, index: u32) -> Result<Option<Link>, BatchFailure> {
     let mut batch = Batch::new();
     batch.add("query a device", (RTM_GETLINK, 0), &fixed(index, 0, 0), |_| {});
     one(socket, batch)
 }
 
 /// A device by its name.
-pub fn by_name(socket: &mut Socket, name: &str) -> Result<Option<Link>, Failed> {
+pub fn by_name(socket: &mut Socket, name: &str) -> Result<Option<Link>, BatchFailure> {
     let mut batch = Batch::new();
     batch.add("query a device", (RTM_GETLINK, 0), &fixed(0, 0, 0), |a| {
         a.text(IFLA_IFNAME, name);
@@ -182,7 +182,7 @@ pub fn by_name(socket: &mut Socket, name: &str) -> Result<Option<Link>, Failed> 
     one(socket, batch)
 }
 
-fn one(socket: &mut Socket, batch: Batch) -> Result<Option<Link>, Failed> {
+fn one(socket: &mut Socket, batch: Batch) -> Result<Option<Link>, BatchFailure> {
     match socket.ask(batch) {
         Ok(answers) => Ok(answers.iter().find_map(Link::read)),
         Err(failed) if is_missing(&failed) => Ok(None),
@@ -190,12 +190,12 @@ fn one(socket: &mut Socket, batch: Batch) -> Result<Option<Link>, Failed> {
     }
 }
 
-fn is_missing(failed: &Failed) -> bool {
+fn is_missing(failed: &BatchFailure) -> bool {
     failed.source.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error())
 }
 
 /// The device that has an address.
-pub fn of_address(socket: &mut Socket, address: IpAddr) -> Result<Option<Link>, Failed> {
+pub fn of_address(socket: &mut Socket, address: IpAddr) -> Result<Option<Link>, BatchFailure> {
     let mut batch = Batch::new();
     batch.add("list the host's addresses", (RTM_GETADDR, NLM_F_DUMP), &[AF_UNSPEC; 8], |_| {});
     let octets = octets(address);

@@ -13,5 +13,5 @@ pub(crate) mod link;
 mod namespace;
 pub(crate) mod route;
 
-pub(crate) use host::{Host, lock};
-pub(crate) use namespace::{Fault, Namespace};
+pub(crate) use host::{HostNamespace, lock};
+pub(crate) use namespace::{Namespace, NamespaceFault};

@@ -58,11 +58,11 @@ pub struct Namespace {
 }
 
 /// The step at which creating a namespace failed, and the error.
-pub type Fault = (&'static str, io::Error);
+pub type NamespaceFault = (&'static str, io::Error);
 
 impl Namespace {
     /// Creates a namespace that has nothing but a loopback device, which is down.
-    pub fn make() -> Result<Self, Fault> {
+    pub fn make() -> Result<Self, NamespaceFault> {
         visit(|| {
             unshare(flags::NETWORK).map_err(|error| ("make a network namespace", error))?;
             let own = File::open("/proc/thread-self/ns/net");
@@ -71,7 +71,7 @@ impl Namespace {
     }
 
     /// Configures a caller's namespace, which must be fresh.
-    pub fn enter(namespace: OwnedFd) -> Result<Self, Fault> {
+    pub fn enter(namespace: OwnedFd) -> Result<Self, NamespaceFault> {
         visit(move || {
             let joined = join(&namespace, flags::NETWORK);
             joined.map_err(|error| ("enter the network namespace", error))?;
@@ -80,7 +80,7 @@ impl Namespace {
     }
 
     /// Lets devices that are created from now on have IPv6.
-    pub fn allow_ipv6(&mut self) -> Result<(), Fault> {
+    pub fn allow_ipv6(&mut self) -> Result<(), NamespaceFault> {
         let Some(setting) = &mut self.no_ipv6 else { return Ok(()) };
         setting.write_all(b"0").map_err(|error| ("change a setting of the namespace", error))
     }
@@ -88,8 +88,8 @@ impl Namespace {
 
 /// Runs the work in a thread of its own, so that no thread has to return to its namespace.
 fn visit(
-    work: impl FnOnce() -> Result<Namespace, Fault> + Send + 'static,
-) -> Result<Namespace, Fault> {
+    work: impl FnOnce() -> Result<Namespace, NamespaceFault> + Send + 'static,
+) -> Result<Namespace, NamespaceFault> {
     let visitor = thread::Builder::new().name("network-visit".into()).spawn(work);
     let visitor = visitor.map_err(|error| ("start a thread", error))?;
     visitor.join().unwrap_or_else(|_| Err(("enter a namespace", io::ErrorKind::Other.into())))
@@ -102,7 +102,7 @@ impl AsFd for Namespace {
 }
 
 /// Applies the settings and opens the sockets in the calling thread's namespace.
-fn configure(fd: OwnedFd) -> Result<Namespace, Fault> {
+fn configure(fd: OwnedFd) -> Result<Namespace, NamespaceFault> {
     for (name, value) in SETTINGS {
         set(name, value)?;
     }
@@ -127,7 +127,7 @@ fn configure(fd: OwnedFd) -> Result<Namespace, Fault> {
 }
 
 /// Writes a setting. A missing file is ignored: a kernel without IPv6 lacks some.
-fn set(name: &str, value: &str) -> Result<(), Fault> {
+fn set(name: &str, value: &str) -> Result<(), NamespaceFault> {
     match fs::write(format!("/proc/sys/net/{name}"), value) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(("change a setting of the namespace", error))

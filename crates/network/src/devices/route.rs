@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::link::{LOOPBACK, OVERLAY, octets};
 use crate::netlink::*;
-use crate::{Peer, Range};
+use crate::{JobPeer, Range};
 
 /// A route for [`add`] and [`remove`].
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +66,7 @@ fn put(batch: &mut Batch, step: &'static str, kind: (u16, u16), route: &Route) {
 }
 
 /// The device through which the kernel would send to an address; none if there is no route.
-pub fn device_to(socket: &mut Socket, target: IpAddr) -> Result<Option<u32>, Failed> {
+pub fn device_to(socket: &mut Socket, target: IpAddr) -> Result<Option<u32>, BatchFailure> {
     let (family, bits) = if target.is_ipv4() { (AF_INET, 32) } else { (AF_INET6, 128) };
     let mut fixed = [0; 12];
     fixed[0] = family;
@@ -86,7 +86,7 @@ pub fn device_to(socket: &mut Socket, target: IpAddr) -> Result<Option<u32>, Fai
 }
 
 /// Whether the kernel reported that there is no route.
-pub fn is_unreachable(failed: &Failed) -> bool {
+pub fn is_unreachable(failed: &BatchFailure) -> bool {
     let unreachable = [rustix::io::Errno::NETUNREACH, rustix::io::Errno::HOSTUNREACH];
     failed
         .source
@@ -113,7 +113,7 @@ pub fn add_own(batch: &mut Batch, range: Range) {
 }
 
 /// Adds the entries for another host's part of the range.
-pub fn add_peer(batch: &mut Batch, peer: &Peer, source: Ipv4Addr) {
+pub fn add_peer(batch: &mut Batch, peer: &JobPeer, source: Ipv4Addr) {
     for route in routes_to(peer, source) {
         add(batch, "add the route to a host", &route);
     }
@@ -123,7 +123,7 @@ pub fn add_peer(batch: &mut Batch, peer: &Peer, source: Ipv4Addr) {
 }
 
 /// Removes the entries for another host's part of the range.
-pub fn remove_peer(batch: &mut Batch, peer: &Peer, source: Ipv4Addr) {
+pub fn remove_peer(batch: &mut Batch, peer: &JobPeer, source: Ipv4Addr) {
     for route in routes_to(peer, source) {
         remove(batch, "remove the route to a host", &route);
     }
@@ -132,7 +132,7 @@ pub fn remove_peer(batch: &mut Batch, peer: &Peer, source: Ipv4Addr) {
     put_forwarding(batch, "remove the forwarding entry of a host", (RTM_DELNEIGH, 0), peer, mac);
 }
 
-fn routes_to(peer: &Peer, source: Ipv4Addr) -> [Route; 2] {
+fn routes_to(peer: &JobPeer, source: Ipv4Addr) -> [Route; 2] {
     let gateway = IpAddr::V6(gateway_of(mac_of(peer.range4)));
     let of = |range, source| Route {
         range,
@@ -142,16 +142,28 @@ fn routes_to(peer: &Peer, source: Ipv4Addr) -> [Route; 2] {
     [of(peer.range4, Some(source)), of(peer.range6, None)]
 }
 
-type Put = (u16, u16);
+type NeighbourKind = (u16, u16);
 
-fn put_neighbour(batch: &mut Batch, step: &'static str, kind: Put, peer: &Peer, mac: [u8; 6]) {
+fn put_neighbour(
+    batch: &mut Batch,
+    step: &'static str,
+    kind: NeighbourKind,
+    peer: &JobPeer,
+    mac: [u8; 6],
+) {
     let gateway = gateway_of(mac_of(peer.range4));
     batch.add(step, kind, &neighbour(AF_INET6, 0), |a| {
         a.bytes(NDA_DST, &gateway.octets()).bytes(NDA_LLADDR, &mac);
     });
 }
 
-fn put_forwarding(batch: &mut Batch, step: &'static str, kind: Put, peer: &Peer, mac: [u8; 6]) {
+fn put_forwarding(
+    batch: &mut Batch,
+    step: &'static str,
+    kind: NeighbourKind,
+    peer: &JobPeer,
+    mac: [u8; 6],
+) {
     batch.add(step, kind, &neighbour(AF_BRIDGE, NTF_SELF), |a| {
         a.bytes(NDA_LLADDR, &mac).bytes(NDA_DST, &octets(peer.host));
     });

@@ -9,9 +9,9 @@ use std::sync::Mutex;
 
 use rustix::net::netlink::NETFILTER;
 
-use super::table::{Device, Hook, Part, Table};
+use super::table::{Device, FilterTable, Hook, RulePart};
 use crate::devices::link;
-use crate::devices::{Host, lock};
+use crate::devices::{HostNamespace, lock};
 use crate::netlink::*;
 use crate::policy::always_denied;
 use crate::preparation::PREFIX;
@@ -26,8 +26,8 @@ const FORWARDING: u16 = 1;
 
 /// Matches the overlay port of other hosts, which no policy can grant either: packets with the
 /// host's source address would be accepted as packets of whatever job they name.
-pub fn overlay_port(port: u16) -> [Part; 2] {
-    [Part::Protocol(UDP), Part::Ports(port, port)]
+pub fn overlay_port(port: u16) -> [RulePart; 2] {
+    [RulePart::Protocol(UDP), RulePart::Ports(port, port)]
 }
 
 /// The egress gateway, with the addresses of the veth pairs that lead to it.
@@ -51,7 +51,7 @@ struct State {
 
 /// The two addresses of a pair, and its index in the range.
 #[derive(Clone, Copy, Debug)]
-pub struct Pair {
+pub struct AddressPair {
     index: u32,
     /// The host's end.
     pub host: Ipv4Addr,
@@ -68,7 +68,7 @@ impl Gate {
 
     /// Opens the route from a pair, given by its device on the host, to the destinations of the
     /// job's policy; returns the pair's addresses.
-    pub fn open(&self, host: &Host, spec: &JobSpec, device: &str) -> Result<Pair> {
+    pub fn open(&self, host: &HostNamespace, spec: &JobSpec, device: &str) -> Result<AddressPair> {
         self.make(&spec.job)?;
         let pair = self.take(&spec.job)?;
         let opened = self.connect(host, spec, device, pair);
@@ -81,11 +81,11 @@ impl Gate {
     }
 
     /// Releases the addresses of a pair.
-    pub fn release(&self, pair: Pair) {
+    pub fn release(&self, pair: AddressPair) {
         lock(&self.state).taken.remove(&pair.index);
     }
 
-    fn take(&self, job: &str) -> Result<Pair> {
+    fn take(&self, job: &str) -> Result<AddressPair> {
         let mut state = lock(&self.state);
         let at =
             |index: u32, end: u32| match self.links.nth(u128::from(index) * 2 + u128::from(end)) {
@@ -98,10 +98,16 @@ impl Gate {
             return Err(Error::step(job, "find addresses for the pair", none));
         };
         state.taken.insert(index);
-        Ok(Pair { index, host, job: end })
+        Ok(AddressPair { index, host, job: end })
     }
 
-    fn connect(&self, host: &Host, spec: &JobSpec, device: &str, pair: Pair) -> Result<()> {
+    fn connect(
+        &self,
+        host: &HostNamespace,
+        spec: &JobSpec,
+        device: &str,
+        pair: AddressPair,
+    ) -> Result<()> {
         let job = &spec.job;
         let fail = |failed| Error::failed(job, failed);
         let missing = || Error::step(job, "find the pair", std::io::ErrorKind::NotFound.into());
@@ -146,26 +152,29 @@ impl Gate {
 
     fn table(&self) -> Batch {
         // Several nodes may share a host: each has its own table.
-        let mut table = Table::new(&format!("snowmelt-{}", std::process::id()), true);
-        let from = Part::From(OURS, true);
-        let mut through = vec![vec![from, Part::To(OURS, true), Part::Drop]];
-        through.extend(always_denied().map(|range| vec![from, Part::Target(range), Part::Drop]));
-        through.push([&[from], &overlay_port(self.overlays)[..], &[Part::Drop]].concat());
-        through.push(vec![from, Part::Accept]);
-        through.push(vec![Part::To(OURS, true), Part::Established, Part::Accept]);
-        through.push(vec![Part::To(OURS, true), Part::Drop]);
-        let through: Vec<&[Part]> = through.iter().map(Vec::as_slice).collect();
+        let mut table = FilterTable::new(&format!("snowmelt-{}", std::process::id()), true);
+        let from = RulePart::From(OURS, true);
+        let mut through = vec![vec![from, RulePart::To(OURS, true), RulePart::Drop]];
+        through.extend(
+            always_denied().map(|range| vec![from, RulePart::Target(range), RulePart::Drop]),
+        );
+        through.push([&[from], &overlay_port(self.overlays)[..], &[RulePart::Drop]].concat());
+        through.push(vec![from, RulePart::Accept]);
+        through.push(vec![RulePart::To(OURS, true), RulePart::Established, RulePart::Accept]);
+        through.push(vec![RulePart::To(OURS, true), RulePart::Drop]);
+        let through: Vec<&[RulePart]> = through.iter().map(Vec::as_slice).collect();
         table.chain(Hook::Forward, &through);
-        table.chain(Hook::In, &[&[from, Part::Drop]]);
-        let rewrite = [Part::Source(self.links), Part::To(OURS, false), Part::Masquerade];
+        table.chain(Hook::In, &[&[from, RulePart::Drop]]);
+        let rewrite =
+            [RulePart::Source(self.links), RulePart::To(OURS, false), RulePart::Masquerade];
         table.chain(Hook::Rewrite, &[&rewrite]);
         table.for_both_families();
-        let to = Part::To(OURS, true);
+        let to = RulePart::To(OURS, true);
         table.chain(
             Hook::Forward,
-            &[&[from, Part::Ipv6, Part::Drop], &[to, Part::Ipv6, Part::Drop]],
+            &[&[from, RulePart::Ipv6, RulePart::Drop], &[to, RulePart::Ipv6, RulePart::Drop]],
         );
-        table.chain(Hook::In, &[&[from, Part::Ipv6, Part::Drop]]);
+        table.chain(Hook::In, &[&[from, RulePart::Ipv6, RulePart::Drop]]);
         table.finish()
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::host::{self, Pair, UDP};
-use super::table::{Device, Hook, Part, Table};
+use super::host::{self, AddressPair, UDP};
+use super::table::{Device, FilterTable, Hook, RulePart};
 use crate::Range;
 use crate::devices::link::{self, EGRESS};
 use crate::devices::route::{self, NextHop, Route};
@@ -20,7 +20,7 @@ const PER_SECOND: u32 = 1_000;
 
 /// Messages for the job's namespace: addresses and routes, and rules. The UDP port of the
 /// `overlays` is refused whatever the policy.
-pub fn grant(egress: &Egress, pair: Pair, overlays: u16) -> (Batch, Batch) {
+pub fn grant(egress: &Egress, pair: AddressPair, overlays: u16) -> (Batch, Batch) {
     let own = pair.job;
     let gateway = pair.host;
     let mut batch = Batch::new();
@@ -40,44 +40,49 @@ pub fn grant(egress: &Egress, pair: Pair, overlays: u16) -> (Batch, Batch) {
 
 /// The rules for the job's namespace.
 pub fn rules(egress: &Egress, overlays: u16) -> Batch {
-    let mut table = Table::new("snowmelt", false);
+    let mut table = FilterTable::new("snowmelt", false);
     // Packets within the job are not tracked.
-    table.chain(Hook::RawIn, &[&[Part::From(DEVICE, false), Part::Untracked]]);
-    table.chain(Hook::RawOut, &[&[Part::To(DEVICE, false), Part::Untracked]]);
+    table.chain(Hook::RawIn, &[&[RulePart::From(DEVICE, false), RulePart::Untracked]]);
+    table.chain(Hook::RawOut, &[&[RulePart::To(DEVICE, false), RulePart::Untracked]]);
     table.chain(
         Hook::In,
         &[
-            &[Part::From(DEVICE, false), Part::Accept],
-            &[Part::Established, Part::Accept],
-            &[Part::Drop],
+            &[RulePart::From(DEVICE, false), RulePart::Accept],
+            &[RulePart::Established, RulePart::Accept],
+            &[RulePart::Drop],
         ],
     );
-    let mut out = vec![vec![Part::To(DEVICE, false), Part::Accept]];
-    out.extend(always_denied().map(|range| vec![Part::Target(range), Part::Refuse]));
-    out.push([&host::overlay_port(overlays)[..], &[Part::Refuse]].concat());
-    out.push(vec![Part::New, Part::OverLimit(PER_SECOND, BURST), Part::Drop]);
+    let mut out = vec![vec![RulePart::To(DEVICE, false), RulePart::Accept]];
+    out.extend(always_denied().map(|range| vec![RulePart::Target(range), RulePart::Refuse]));
+    out.push([&host::overlay_port(overlays)[..], &[RulePart::Refuse]].concat());
+    out.push(vec![RulePart::New, RulePart::OverLimit(PER_SECOND, BURST), RulePart::Drop]);
     out.extend(egress.0.iter().flat_map(allowed));
-    out.push(vec![Part::Refuse]);
-    let out: Vec<&[Part]> = out.iter().map(Vec::as_slice).collect();
+    out.push(vec![RulePart::Refuse]);
+    let out: Vec<&[RulePart]> = out.iter().map(Vec::as_slice).collect();
     table.chain(Hook::Out, &out);
-    table.chain(Hook::Rewrite, &[&[Part::To(DEVICE, true), Part::Masquerade]]);
+    table.chain(Hook::Rewrite, &[&[RulePart::To(DEVICE, true), RulePart::Masquerade]]);
     // Policies name IPv4 only, and multicast needs no route.
     table.for_both_families();
-    table.chain(Hook::In, &[&[Part::From(DEVICE, true), Part::Ipv6, Part::Drop]]);
-    table.chain(Hook::Out, &[&[Part::To(DEVICE, true), Part::Ipv6, Part::Drop]]);
+    table.chain(Hook::In, &[&[RulePart::From(DEVICE, true), RulePart::Ipv6, RulePart::Drop]]);
+    table.chain(Hook::Out, &[&[RulePart::To(DEVICE, true), RulePart::Ipv6, RulePart::Drop]]);
     table.finish()
 }
 
 /// The rules of one entry: one without ports, otherwise one for each port range and protocol.
-fn allowed(allow: &Allow) -> Vec<Vec<Part>> {
-    let target = Part::Target(allow.to);
+fn allowed(allow: &Allow) -> Vec<Vec<RulePart>> {
+    let target = RulePart::Target(allow.to);
     if allow.ports.is_empty() {
-        return vec![vec![target, Part::Accept]];
+        return vec![vec![target, RulePart::Accept]];
     }
     let of = |protocol: u8| {
         let ports = allow.ports.iter();
         ports.map(move |&(first, last)| {
-            vec![target, Part::Protocol(protocol), Part::Ports(first, last), Part::Accept]
+            vec![
+                target,
+                RulePart::Protocol(protocol),
+                RulePart::Ports(first, last),
+                RulePart::Accept,
+            ]
         })
     };
     of(TCP).chain(of(UDP)).collect()

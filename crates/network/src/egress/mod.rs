@@ -10,7 +10,7 @@ mod table;
 
 use std::net::IpAddr;
 
-pub(crate) use host::{Gate, Pair};
+pub(crate) use host::{AddressPair, Gate};
 pub(crate) use job::{grant, rules};
 
 /// The reason why a job may not reach an address of its host.

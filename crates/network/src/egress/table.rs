@@ -80,7 +80,7 @@ pub enum Device {
 
 /// A condition of a rule, or its final verdict.
 #[derive(Clone, Copy, Debug)]
-pub enum Part {
+pub enum RulePart {
     /// The packet arrived at this device, or (false) at another one.
     From(Device, bool),
     /// The packet leaves by this device, or (false) by another one.
@@ -114,14 +114,14 @@ pub enum Part {
 }
 
 /// Tables under construction: one for IPv4, and optionally one for both families.
-pub struct Table {
+pub struct FilterTable {
     name: String,
     is_owned: bool,
     family: u8,
     batch: Batch,
 }
 
-impl Table {
+impl FilterTable {
     /// Makes an empty table for IPv4. If owned, it is removed when the socket that sends it is
     /// closed.
     pub fn new(name: &str, is_owned: bool) -> Self {
@@ -150,7 +150,7 @@ impl Table {
     }
 
     /// Adds a chain with its rules; packets that no rule decides are accepted.
-    pub fn chain(&mut self, hook: Hook, rules: &[&[Part]]) {
+    pub fn chain(&mut self, hook: Hook, rules: &[&[RulePart]]) {
         let (name, kind, number, priority) = hook.parts();
         let chain = (NEW_CHAIN, NLM_F_CREATE);
         let table = self.name.clone();
@@ -178,21 +178,21 @@ impl Table {
     }
 }
 
-fn put(a: &mut Attributes<'_>, part: Part) {
+fn put(a: &mut Attributes<'_>, part: RulePart) {
     match part {
-        Part::From(device, is) => put_device(a, (IN_DEVICE, IN_NAME), device, is),
-        Part::To(device, is) => put_device(a, (OUT_DEVICE, OUT_NAME), device, is),
-        Part::Ipv6 => {
+        RulePart::From(device, is) => put_device(a, (IN_DEVICE, IN_NAME), device, is),
+        RulePart::To(device, is) => put_device(a, (OUT_DEVICE, OUT_NAME), device, is),
+        RulePart::Ipv6 => {
             meta(a, FAMILY);
             compare(a, true, &[IPV6]);
         }
-        Part::Source(range) => put_range(a, 12, range),
-        Part::Target(range) => put_range(a, 16, range),
-        Part::Protocol(number) => {
+        RulePart::Source(range) => put_range(a, 12, range),
+        RulePart::Target(range) => put_range(a, 16, range),
+        RulePart::Protocol(number) => {
             meta(a, PROTOCOL);
             compare(a, true, &[number]);
         }
-        Part::Ports(first, last) => {
+        RulePart::Ports(first, last) => {
             payload(a, 2, 2, 2);
             expression(a, "range", |a| {
                 a.be32(1, REGISTER).be32(2, 0);
@@ -204,21 +204,21 @@ fn put(a: &mut Attributes<'_>, part: Part) {
                 });
             });
         }
-        Part::Established => put_state(a, ESTABLISHED),
-        Part::New => put_state(a, NEW_CONNECTION),
-        Part::OverLimit(per_second, burst) => expression(a, "limit", |a| {
+        RulePart::Established => put_state(a, ESTABLISHED),
+        RulePart::New => put_state(a, NEW_CONNECTION),
+        RulePart::OverLimit(per_second, burst) => expression(a, "limit", |a| {
             a.bytes(1, &u64::from(per_second).to_be_bytes()).bytes(2, &1u64.to_be_bytes());
             // In packets; matches when the rate is exceeded.
             a.be32(3, burst).be32(4, 0).be32(5, 1);
         }),
-        Part::Accept => verdict(a, 1),
-        Part::Drop => verdict(a, 0),
+        RulePart::Accept => verdict(a, 1),
+        RulePart::Drop => verdict(a, 0),
         // ICMP's "administratively prohibited".
-        Part::Refuse => expression(a, "reject", |a| {
+        RulePart::Refuse => expression(a, "reject", |a| {
             a.be32(1, 0).u8(2, 13);
         }),
-        Part::Masquerade => expression(a, "masq", |_| {}),
-        Part::Untracked => expression(a, "notrack", |_| {}),
+        RulePart::Masquerade => expression(a, "masq", |_| {}),
+        RulePart::Untracked => expression(a, "notrack", |_| {}),
     }
 }
 

@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, SocketType, getsockname, sockopt};
 use snowmelt_kernel::notify::{Answer, Call};
 use snowmelt_kernel::socket::send_from;
 
-use super::function::{Function, bind_address, check_waiting, copy_of, errno};
+use super::function::{NotifiedFunction, bind_address, check_waiting, copy_of, errno};
 use super::{message, rules, sockaddr};
 
 /// The maximum length of a datagram in bytes.
@@ -29,7 +29,7 @@ const PARTS_COUNT: usize = 24;
 const PART: usize = 16;
 
 /// Answers `sendto`.
-pub fn send_to(function: &Function, call: &Call) -> Result<Answer, Errno> {
+pub fn send_to(function: &NotifiedFunction, call: &Call) -> Result<Answer, Errno> {
     let [socket, data, length, _, name, name_length] = call.arguments;
     send(function, call, (socket, name, name_length), || {
         let mut bytes = vec![0; bounded(length)?];
@@ -40,7 +40,7 @@ pub fn send_to(function: &Function, call: &Call) -> Result<Answer, Errno> {
 
 /// Answers `sendmsg`. A message with control data is left to the kernel, which then refuses an
 /// address of the other family.
-pub fn send_message(function: &Function, call: &Call) -> Result<Answer, Errno> {
+pub fn send_message(function: &NotifiedFunction, call: &Call) -> Result<Answer, Errno> {
     let checked = message::check(call)?;
     let [socket, at, ..] = call.arguments;
     let mut header = [0; message::MESSAGE];
@@ -56,7 +56,7 @@ pub fn send_message(function: &Function, call: &Call) -> Result<Answer, Errno> {
 }
 
 fn send(
-    function: &Function,
+    function: &NotifiedFunction,
     call: &Call,
     (socket, name, name_length): (u64, u64, u64),
     data: impl FnOnce() -> Result<Vec<u8>, Errno>,
@@ -80,7 +80,7 @@ fn send(
 /// The socket and the source address of a datagram, if the source is not the address that the
 /// socket is bound to.
 fn from_other_family(
-    function: &Function,
+    function: &NotifiedFunction,
     call: &Call,
     socket: u64,
     wanted: SocketAddrV6,

@@ -16,12 +16,12 @@ use crate::Address;
 
 /// A function and the listener of its calls.
 #[derive(Debug)]
-pub(super) struct Function {
+pub(super) struct NotifiedFunction {
     pub listener: Listener,
     pub own: Address,
 }
 
-impl Function {
+impl NotifiedFunction {
     /// Answers a call. It is not an error if the caller has died.
     pub fn answer(&self, call: &Call, decided: Result<Answer, Errno>) {
         let answer = decided.unwrap_or_else(|error| Answer::Error(error.raw_os_error()));
@@ -55,7 +55,7 @@ pub(super) fn copy_of(call: &Call, number: u64) -> Result<OwnedFd, Errno> {
 
 /// Checks that the call still waits; otherwise its thread id, and memory read by it, may belong to
 /// another process.
-pub(super) fn check_waiting(function: &Function, call: &Call) -> Result<(), Errno> {
+pub(super) fn check_waiting(function: &NotifiedFunction, call: &Call) -> Result<(), Errno> {
     if function.listener.is_waiting(call) { Ok(()) } else { Err(Errno::SRCH) }
 }
 

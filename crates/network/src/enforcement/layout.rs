@@ -25,7 +25,7 @@ pub const INET: u32 = 2;
 
 /// The BPF maps: functions by control group, and namespaces of jobs.
 #[derive(Clone, Copy)]
-pub struct Tables<'a> {
+pub struct BpfTables<'a> {
     pub functions: BorrowedFd<'a>,
     pub jobs: BorrowedFd<'a>,
 }

@@ -22,7 +22,7 @@ mod function;
 mod layout;
 mod message;
 mod notifier;
-mod pending;
+mod pending_connections;
 mod programs;
 mod rules;
 mod sockaddr;

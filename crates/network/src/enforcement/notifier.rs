@@ -2,10 +2,10 @@
 //! system calls that contain an address wait until this module has answered them, whatever library
 //! or language makes them.
 //!
-//! Invariant: a function receives a socket that is bound to its address: the socket is created here,
-//! in the job's namespace. The arguments of other calls, such as `sendmsg`, are checked here and read
-//! by the kernel afterwards. So two racing threads can use another address of the same job on this
-//! host, and none outside of the job.
+//! Invariant: a function receives a socket that is bound to its address: the socket is created
+//! here, in the job's namespace. The arguments of other calls, such as `sendmsg`, are checked here
+//! and read by the kernel afterwards. So two racing threads can use another address of the same job
+//! on this host, and none outside of the job.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,8 +24,8 @@ use rustix::time::Timespec;
 use snowmelt_kernel::namespace::{flags, join};
 use snowmelt_kernel::notify::{Answer, Call, Listener, calls};
 
-use super::function::{Function, bind_address, check_waiting, copy_of, errno, is_death};
-use super::pending::PendingConnections;
+use super::function::{NotifiedFunction, bind_address, check_waiting, copy_of, errno, is_death};
+use super::pending_connections::PendingConnections;
 use super::{datagram, message, rules, sockaddr};
 use crate::Address;
 use crate::devices::lock;
@@ -43,17 +43,17 @@ const END: u64 = 0;
 /// Answers the calls of a job's functions, in one thread in its namespace.
 #[derive(Debug)]
 pub struct Notifier {
-    shared: Arc<Shared>,
+    shared: Arc<NotifierState>,
     /// The write end of the pipe; closing it ends the thread.
     end: Option<OwnedFd>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct NotifierState {
     /// The epoll set that the thread waits on.
     epoll: OwnedFd,
-    functions: Mutex<BTreeMap<u64, Arc<Function>>>,
+    functions: Mutex<BTreeMap<u64, Arc<NotifiedFunction>>>,
     next: AtomicU64,
 }
 
@@ -64,7 +64,7 @@ impl Notifier {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &ended, epoll::EventData::new_u64(END), epoll::EventFlags::IN)?;
         let functions = Mutex::default();
-        let shared = Arc::new(Shared { epoll, functions, next: AtomicU64::new(END + 1) });
+        let shared = Arc::new(NotifierState { epoll, functions, next: AtomicU64::new(END + 1) });
         let namespace = namespace.try_clone_to_owned()?;
         let watched = shared.clone();
         let work = move || match join(namespace.as_fd(), flags::NETWORK) {
@@ -85,7 +85,7 @@ impl Notifier {
         listener.check()?;
         let shared = &self.shared;
         let key = shared.next.fetch_add(1, Ordering::Relaxed);
-        let function = Arc::new(Function { listener, own });
+        let function = Arc::new(NotifiedFunction { listener, own });
         lock(&shared.functions).insert(key, function.clone());
         let data = epoll::EventData::new_u64(key);
         let watched = epoll::add(&shared.epoll, &function.listener, data, epoll::EventFlags::IN);
@@ -107,7 +107,7 @@ impl Drop for Notifier {
     }
 }
 
-impl Shared {
+impl NotifierState {
     /// Handles events until the write end of the pipe is closed.
     fn watch(&self) {
         let mut events = Vec::with_capacity(64);
@@ -144,7 +144,11 @@ impl Shared {
 
     /// Answers one call. Returns false if there will be no other call. A caller that died is not an
     /// error: its answer is dropped.
-    fn answer_one(&self, function: &Arc<Function>, pending: &mut PendingConnections) -> bool {
+    fn answer_one(
+        &self,
+        function: &Arc<NotifiedFunction>,
+        pending: &mut PendingConnections,
+    ) -> bool {
         let call = match function.listener.receive() {
             Ok(call) => call,
             Err(error) => return is_death(&error) || error.kind() == io::ErrorKind::Interrupted,
@@ -169,7 +173,7 @@ impl Shared {
     /// are left to the kernel: the socket is bound already.
     fn connect(
         &self,
-        function: &Arc<Function>,
+        function: &Arc<NotifiedFunction>,
         call: Call,
         pending: &mut PendingConnections,
     ) -> Result<Option<Answer>, Errno> {
@@ -182,7 +186,7 @@ impl Shared {
 
 /// Creates a socket for a function, bound to its address but without a port: so the kernel uses
 /// this address to listen, connect or send, and a later bind can still choose the port.
-fn create_socket(function: &Function, call: &Call) -> Result<Option<Answer>, Errno> {
+fn create_socket(function: &NotifiedFunction, call: &Call) -> Result<Option<Answer>, Errno> {
     let socket = bound_socket(function.own, call.arguments)?;
     let closes = call.arguments[1] & CLOEXEC != 0;
     match function.listener.add_descriptor(call, socket.as_fd(), closes) {
@@ -215,7 +219,7 @@ fn bound_socket(own: Address, [family, kind, protocol, ..]: [u64; 6]) -> Result<
 
 /// Binds a function's socket to the address that the rules give. Never left to the kernel: when it
 /// reads the call's memory, another address could be there.
-fn bind_for(function: &Function, call: &Call) -> Result<Answer, Errno> {
+fn bind_for(function: &NotifiedFunction, call: &Call) -> Result<Answer, Errno> {
     let [socket, address, length, ..] = call.arguments;
     let socket = copy_of(call, socket)?;
     let domain = sockopt::socket_domain(&socket)?;
@@ -232,7 +236,7 @@ fn bind_for(function: &Function, call: &Call) -> Result<Answer, Errno> {
 
 /// The socket and the address to connect it to, if it is not the address in the call.
 fn prepare_connect(
-    function: &Function,
+    function: &NotifiedFunction,
     call: &Call,
 ) -> Result<Option<(OwnedFd, SocketAddr)>, Errno> {
     let [socket, address, length, ..] = call.arguments;

@@ -12,18 +12,18 @@ use snowmelt_kernel::bpf::Register::{R0, R1, R6, R7, R8};
 use snowmelt_kernel::bpf::{Assembler, Helper, Hook, Program, Size};
 
 use super::addresses::{Ends, bind4, bind6, bind6_alone, connect4, connect6, send4, send6};
-use super::layout::{NAMESPACE, Tables, look_up};
+use super::layout::{BpfTables, NAMESPACE, look_up};
 use super::sockets::{create, ingress, option};
 
 /// The part of a program after the function is looked up.
-type Body = fn(&mut Assembler, &Ends);
+type ProgramBody = fn(&mut Assembler, &Ends);
 
 /// Loads all programs. Linux before 5.15 lacks the hook by which IPv6-only sockets are recognised;
 /// then all IPv6 sockets are treated as such.
 pub fn load(functions: BorrowedFd<'_>, jobs: BorrowedFd<'_>) -> io::Result<Vec<Program>> {
-    let tables = Tables { functions, jobs };
+    let tables = BpfTables { functions, jobs };
     let options = Program::load(Hook::SetSockOption, option());
-    let all: [(Hook, Body); 6] = [
+    let all: [(Hook, ProgramBody); 6] = [
         (Hook::Bind4, bind4),
         (Hook::Bind6, if options.is_ok() { bind6 } else { bind6_alone }),
         (Hook::Connect4, connect4),
@@ -45,7 +45,7 @@ pub fn load(functions: BorrowedFd<'_>, jobs: BorrowedFd<'_>) -> io::Result<Vec<P
 }
 
 /// Looks up the calling function.
-fn begin(a: &mut Assembler, tables: Tables<'_>, ends: &Ends) {
+fn begin(a: &mut Assembler, tables: BpfTables<'_>, ends: &Ends) {
     let unknown = a.label();
     let function = a.label();
     a.copy(R6, R1);

@@ -7,7 +7,7 @@
 use snowmelt_kernel::bpf::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R10};
 use snowmelt_kernel::bpf::{Assembler, Helper, Label, Size};
 
-use super::layout::{INET, OWN4, OWN6, SOCKET_OWN4, SOCKET_OWN6, Tables, look_up};
+use super::layout::{BpfTables, INET, OWN4, OWN6, SOCKET_OWN4, SOCKET_OWN6, look_up};
 
 /// `bpf_sock.family`, `.protocol`.
 const SOCKET_FAMILY: i16 = 4;
@@ -70,7 +70,7 @@ pub fn option() -> Assembler {
 }
 
 /// Refuses protocols with other means to bind: SCTP binds several addresses in one call.
-pub fn create(tables: Tables<'_>) -> Assembler {
+pub fn create(tables: BpfTables<'_>) -> Assembler {
     let mut a = Assembler::new();
     let allow = a.label();
     a.copy(R6, R1);
@@ -90,7 +90,7 @@ pub fn create(tables: Tables<'_>) -> Assembler {
 
 /// Limits a socket to its function's own addresses: to the kernel, a socket that listens or sends
 /// without being bound receives packets for all addresses of the namespace.
-pub fn ingress(tables: Tables<'_>) -> Assembler {
+pub fn ingress(tables: BpfTables<'_>) -> Assembler {
     let mut a = Assembler::new();
     let (allow, is6, wildcard, packet6, refuse) =
         (a.label(), a.label(), a.label(), a.label(), a.label());

@@ -46,7 +46,7 @@ impl NamespaceContents {
 }
 
 /// Counts the objects.
-pub fn of(namespace: &mut Namespace) -> Result<NamespaceContents, Failed> {
+pub fn of(namespace: &mut Namespace) -> Result<NamespaceContents, BatchFailure> {
     let mut contents = NamespaceContents::default();
     for (family, protocol) in [(AF_INET, TCP), (AF_INET, UDP), (AF_INET6, TCP), (AF_INET6, UDP)] {
         contents.sockets += sockets(&mut namespace.diagnosis, family, protocol)?.len();
@@ -65,7 +65,7 @@ pub fn of(namespace: &mut Namespace) -> Result<NamespaceContents, Failed> {
 }
 
 /// All sockets of a family and a protocol, in any state and at any address.
-pub fn sockets(socket: &mut Socket, family: u8, protocol: u8) -> Result<Vec<Parsed>, Failed> {
+pub fn sockets(socket: &mut Socket, family: u8, protocol: u8) -> Result<Vec<Parsed>, BatchFailure> {
     let mut fixed = any_state(family, protocol);
     fixed.extend([0; 48]);
     list(socket, "list sockets", BY_FAMILY, &fixed)
@@ -76,7 +76,7 @@ fn list(
     step: &'static str,
     kind: u16,
     fixed: &[u8],
-) -> Result<Vec<Parsed>, Failed> {
+) -> Result<Vec<Parsed>, BatchFailure> {
     let mut batch = Batch::new();
     batch.add(step, (kind, NLM_F_DUMP), fixed, |_| {});
     socket.ask(batch)
@@ -112,7 +112,7 @@ pub fn end_connections(namespace: &mut Namespace) {
 }
 
 /// The data and closes that are not acknowledged yet.
-pub fn unsent(namespace: &mut Namespace) -> Result<Unsent, Failed> {
+pub fn unsent(namespace: &mut Namespace) -> Result<Unsent, BatchFailure> {
     let mut unsent = Unsent::default();
     for family in [AF_INET, AF_INET6] {
         for message in sockets(&mut namespace.diagnosis, family, TCP)? {

@@ -37,7 +37,7 @@ pub fn at(
     socket: &mut Socket,
     (address, other): (IpAddr, Option<Ipv4Addr>),
     port: u16,
-) -> Result<Vec<Listener>, Failed> {
+) -> Result<Vec<Listener>, BatchFailure> {
     let families = if address.is_ipv4() { &[AF_INET, AF_INET6][..] } else { &[AF_INET6] };
     let mut found = Vec::new();
     for family in families {

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{RecvFlags, SendFlags, recvfrom, sendto};
 
-use crate::Peer;
+use crate::JobPeer;
 
 const ECHO_REQUEST: u8 = 8;
 const ECHO_REPLY: u8 = 0;
@@ -27,7 +27,7 @@ const LEAST_ROUNDS: u16 = 10;
 /// answered.
 pub fn ask(
     socket: BorrowedFd<'_>,
-    peers: &[Peer],
+    peers: &[JobPeer],
     within: Duration,
 ) -> io::Result<BTreeMap<IpAddr, Duration>> {
     let deadline = Instant::now() + within;

@@ -42,7 +42,7 @@ pub enum TracedRoute {
 }
 
 /// Looks up the route, the neighbour and the forwarding entry, in this order.
-pub fn of(socket: &mut Socket, to: IpAddr) -> Result<TracedRoute, Failed> {
+pub fn of(socket: &mut Socket, to: IpAddr) -> Result<TracedRoute, BatchFailure> {
     let Some((device, gateway)) = route_to(socket, to)? else {
         return Ok(unreachable("a route"));
     };
@@ -54,7 +54,7 @@ pub fn of(socket: &mut Socket, to: IpAddr) -> Result<TracedRoute, Failed> {
     }
 }
 
-fn over(socket: &mut Socket, gateway: IpAddr) -> Result<TracedRoute, Failed> {
+fn over(socket: &mut Socket, gateway: IpAddr) -> Result<TracedRoute, BatchFailure> {
     let Some(mac) = entry(socket, AF_INET6, NDA_DST, &octets(gateway), NDA_LLADDR)? else {
         return Ok(unreachable("the neighbour's address"));
     };
@@ -71,7 +71,10 @@ fn unreachable(missing: &'static str) -> TracedRoute {
 }
 
 /// The device and the gateway of the route to an address.
-fn route_to(socket: &mut Socket, to: IpAddr) -> Result<Option<(u32, Option<IpAddr>)>, Failed> {
+fn route_to(
+    socket: &mut Socket,
+    to: IpAddr,
+) -> Result<Option<(u32, Option<IpAddr>)>, BatchFailure> {
     let (family, bits) = if to.is_ipv4() { (AF_INET, 32) } else { (AF_INET6, 128) };
     let mut fixed = [0; 12];
     fixed[..2].copy_from_slice(&[family, bits]);
@@ -100,7 +103,7 @@ fn entry(
     known: u16,
     value: &[u8],
     wanted: u16,
-) -> Result<Option<Vec<u8>>, Failed> {
+) -> Result<Option<Vec<u8>>, BatchFailure> {
     let mut fixed = [0; 12];
     fixed[0] = family;
     let mut batch = Batch::new();

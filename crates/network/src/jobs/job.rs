@@ -1,7 +1,7 @@
 //! The network of one job on this host.
 //!
-//! Invariant: the network exists completely or not at all. All its parts belong to [`Prepared`],
-//! whose drop removes them after any failed step.
+//! Invariant: the network exists completely or not at all. All its parts belong to
+//! [`PreparedNetwork`], whose drop removes them after any failed step.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::lease::Lease;
-use super::state::Shared;
+use super::state::NetworkState;
 use crate::devices::link::{self, Overlay};
 use crate::devices::{lock, route};
 use crate::enforcement::{Cgroups, Notifier};
@@ -22,22 +22,22 @@ use crate::inspection::{
     Counters, NamespaceContents, Unsent, contents, listeners, reachability, trace,
 };
 use crate::netlink::Batch;
-use crate::preparation::Prepared;
-use crate::{Address, Error, JobSpec, Listener, Peer, Result, TracedRoute, egress};
+use crate::preparation::PreparedNetwork;
+use crate::{Address, Error, JobPeer, JobSpec, Listener, Result, TracedRoute, egress};
 
 /// The network of a job on this host; removed when dropped.
 #[derive(Debug)]
 pub struct JobNetwork {
     spec: JobSpec,
-    prepared: Prepared,
+    prepared: PreparedNetwork,
     counters: Counters,
     lease: Lease,
     /// The addresses of the egress veth pair, if the job has an egress policy.
-    pair: Option<egress::Pair>,
+    pair: Option<egress::AddressPair>,
     /// The thread that answers the system calls of functions without a control group. `None`
     /// without such functions.
     notifier: Mutex<Option<Notifier>>,
-    shared: Arc<Shared>,
+    shared: Arc<NetworkState>,
 }
 
 /// The method by which functions are restricted to their own addresses.
@@ -54,7 +54,11 @@ pub enum AddressEnforcement {
 impl JobNetwork {
     /// Creates the network in a prepared namespace: one message for the overlay, then one batch for
     /// all addresses and hosts.
-    pub(crate) fn make(spec: JobSpec, prepared: Prepared, shared: Arc<Shared>) -> Result<Self> {
+    pub(crate) fn make(
+        spec: JobSpec,
+        prepared: PreparedNetwork,
+        shared: Arc<NetworkState>,
+    ) -> Result<Self> {
         let counters = prepared.counters;
         let lease = Lease::new(&spec, &prepared.device);
         let mut network = Self {
@@ -239,7 +243,7 @@ impl JobNetwork {
     }
 
     /// Adds a host that joins the job; entries of other hosts are not touched.
-    pub fn add_peer(&mut self, peer: Peer) -> Result<()> {
+    pub fn add_peer(&mut self, peer: JobPeer) -> Result<()> {
         let mut wanted = self.spec.clone();
         wanted.peers.push(peer);
         wanted.check()?;
@@ -266,7 +270,7 @@ impl JobNetwork {
     }
 
     /// Removes the entries of a host, each independently: some may not exist.
-    fn forget(&mut self, peer: &Peer) {
+    fn forget(&mut self, peer: &JobPeer) {
         let mut batch = Batch::new();
         route::remove_peer(&mut batch, peer, self.spec.own_address());
         drop(self.run(batch));
@@ -298,7 +302,7 @@ impl JobNetwork {
         let mut route = found.map_err(|failed| Error::failed(&self.spec.job, failed))?;
         if let TracedRoute::Host { host, round_trip, .. } = &mut route {
             let known = self.spec.peers.iter().filter(|peer| peer.host == *host);
-            let peers: Vec<Peer> = known.copied().collect();
+            let peers: Vec<JobPeer> = known.copied().collect();
             let echo = self.prepared.namespace.echo.as_fd();
             let asked = reachability::ask(echo, &peers, within);
             let asked = asked.map_err(|e| Error::step(&self.spec.job, "ask the other host", e))?;

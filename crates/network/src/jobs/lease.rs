@@ -50,11 +50,11 @@ impl Lease {
 
 /// The folder with a file for each lease, named by its VNI.
 #[derive(Clone, Debug)]
-pub struct Leases {
+pub struct LeaseFolder {
     folder: PathBuf,
 }
 
-impl Leases {
+impl LeaseFolder {
     /// Creates the folder if it does not exist.
     pub fn open(state: &Path) -> Result<Self> {
         let folder = state.join("networks");
@@ -135,11 +135,11 @@ mod tests {
     #[test]
     fn leases_outlive_the_process_and_half_written_ones_do_not() {
         let folder = tempfile::tempdir().unwrap();
-        let leases = Leases::open(folder.path()).unwrap();
+        let leases = LeaseFolder::open(folder.path()).unwrap();
         leases.write(&lease(9)).unwrap();
         leases.write(&lease(3)).unwrap();
         fs::write(leases.path(5).with_extension("draft"), "{\"job").unwrap();
-        let again = Leases::open(folder.path()).unwrap();
+        let again = LeaseFolder::open(folder.path()).unwrap();
         assert_eq!(again.all().unwrap(), [lease(3), lease(9)]);
         again.remove(3).unwrap();
         again.remove(3).unwrap();

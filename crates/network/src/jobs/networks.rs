@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use super::job::JobNetwork;
-use super::lease::{Lease, Leases};
-use super::state::{Held, Shared};
-use crate::devices::{Fault, Host, lock};
+use super::lease::{Lease, LeaseFolder};
+use super::state::{HeldLease, NetworkState};
+use crate::devices::{HostNamespace, NamespaceFault, lock};
 use crate::egress::Gate;
 use crate::enforcement::{Cgroups, DualStack};
-use crate::preparation::{ConfiguredNamespace, Prepared};
+use crate::preparation::{ConfiguredNamespace, PreparedNetwork};
 use crate::{Error, JobSpec, Range, Result};
 
 /// The UDP port that RFC 7348 gives to VXLAN.
@@ -50,7 +50,7 @@ impl Options {
 /// Creates job networks on this host. Calls take a few milliseconds at most and block, so an
 /// asynchronous caller makes them on a blocking thread.
 pub struct Networks {
-    shared: Arc<Shared>,
+    shared: Arc<NetworkState>,
 }
 
 impl std::fmt::Debug for Networks {
@@ -63,12 +63,13 @@ impl Networks {
     /// Starts on this host, in the calling thread's network namespace. Networks of an earlier node
     /// are disconnected; their VNIs are not reused until the kernel has removed them.
     pub fn open(options: Options) -> Result<Self> {
-        let host =
-            Host::open().map_err(|error| Error::step("-", "open a netlink socket", error))?;
-        let leases = Leases::open(&options.state)?;
-        let held = leases.all()?.into_iter().map(|lease| (lease.vni, Held::of_another_node(lease)));
+        let host = HostNamespace::open()
+            .map_err(|error| Error::step("-", "open a netlink socket", error))?;
+        let leases = LeaseFolder::open(&options.state)?;
+        let held =
+            leases.all()?.into_iter().map(|lease| (lease.vni, HeldLease::of_another_node(lease)));
         let groups = options.group.as_deref().map(Cgroups::attach).transpose()?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(NetworkState {
             host: Arc::new(host),
             groups,
             gate: Gate::new(options.links, options.port),
@@ -84,7 +85,7 @@ impl Networks {
 
     /// Creates a job's network, completely or, on an error, not at all.
     pub fn create(&self, spec: JobSpec) -> Result<JobNetwork> {
-        self.create_with(spec, || Prepared::make(&self.shared.host))
+        self.create_with(spec, || PreparedNetwork::make(&self.shared.host))
     }
 
     /// Configures a namespace of the caller's for a job that need not exist yet: part of the work
@@ -101,13 +102,13 @@ impl Networks {
         spec: JobSpec,
         configured: ConfiguredNamespace,
     ) -> Result<JobNetwork> {
-        self.create_with(spec, || Prepared::from_configured(&self.shared.host, configured))
+        self.create_with(spec, || PreparedNetwork::from_configured(&self.shared.host, configured))
     }
 
     fn create_with(
         &self,
         spec: JobSpec,
-        prepare: impl FnOnce() -> std::result::Result<Prepared, Fault>,
+        prepare: impl FnOnce() -> std::result::Result<PreparedNetwork, NamespaceFault>,
     ) -> Result<JobNetwork> {
         spec.check()?;
         self.shared.release_ended();

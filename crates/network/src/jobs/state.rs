@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::lease::{Lease, Leases};
-use crate::devices::{Host, link, lock};
+use super::lease::{Lease, LeaseFolder};
+use crate::devices::{HostNamespace, link, lock};
 use crate::egress::Gate;
 use crate::enforcement::{Cgroups, DualStack};
 use crate::netlink::Batch;
@@ -18,33 +18,33 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// State of the node that all its networks share.
 #[derive(Debug)]
-pub(crate) struct Shared {
-    pub host: Arc<Host>,
-    pub leases: Leases,
+pub(crate) struct NetworkState {
+    pub host: Arc<HostNamespace>,
+    pub leases: LeaseFolder,
     pub port: u16,
     pub groups: Option<Cgroups>,
     pub gate: Gate,
     pub dual: DualStack,
     pub mtu: Option<u32>,
     /// Leases by VNI, of live networks and of those that are being removed.
-    pub held: Mutex<BTreeMap<u32, Held>>,
+    pub held: Mutex<BTreeMap<u32, HeldLease>>,
 }
 
 /// A lease, and the cookie of its namespace if this process made it.
 #[derive(Clone, Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldLease {
     pub lease: Lease,
     namespace: Option<u64>,
 }
 
-impl Held {
+impl HeldLease {
     /// The lease of a network that another process has made.
     pub fn of_another_node(lease: Lease) -> Self {
         Self { lease, namespace: None }
     }
 }
 
-impl Shared {
+impl NetworkState {
     /// The MTU of a job's underlay, in bytes.
     pub fn underlay_mtu(&self, spec: &JobSpec) -> Result<u32> {
         match self.mtu {
@@ -62,7 +62,7 @@ impl Shared {
                 match held.get(&spec.vni) {
                     None => {
                         let lease = Lease::new(spec, "");
-                        held.insert(spec.vni, Held { lease, namespace: None });
+                        held.insert(spec.vni, HeldLease { lease, namespace: None });
                         return Ok(());
                     }
                     Some(held) => held.lease.clone(),
@@ -80,7 +80,7 @@ impl Shared {
 
     /// Records the lease of a network that is about to be created in this namespace.
     pub fn record_lease(&self, lease: &Lease, namespace: u64) -> Result<()> {
-        let held = Held { lease: lease.clone(), namespace: Some(namespace) };
+        let held = HeldLease { lease: lease.clone(), namespace: Some(namespace) };
         lock(&self.held).insert(lease.vni, held);
         self.leases.write(lease)
     }
@@ -142,7 +142,7 @@ impl Shared {
     /// A namespace exists as long as descriptors of its node or processes in it do. The node is
     /// dead; processes that are being killed may be left. They are disconnected.
     pub fn disconnect_leftovers(&self) -> Result<()> {
-        for Held { lease, .. } in lock(&self.held).values_mut() {
+        for HeldLease { lease, .. } in lock(&self.held).values_mut() {
             lease.ending = true;
             let fail = |failed| Error::failed(&lease.job, failed);
             if let Some(found) = self.host.link(&lease.device).map_err(fail)? {

@@ -12,4 +12,4 @@ mod socket;
 
 pub use constants::*;
 pub use message::{Attributes, Batch, Parsed};
-pub use socket::{Failed, Socket};
+pub use socket::{BatchFailure, Socket};

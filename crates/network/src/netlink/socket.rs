@@ -22,7 +22,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// A message of a batch was refused; later ones may have been executed.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {step}: {source}")]
-pub struct Failed {
+pub struct BatchFailure {
     /// The step, as a verb phrase.
     pub step: &'static str,
     /// The kernel's error.
@@ -67,7 +67,7 @@ impl Socket {
     ///
     /// # Errors
     /// The first message that was refused.
-    pub fn run(&mut self, mut batch: Batch) -> Result<(), Failed> {
+    pub fn run(&mut self, mut batch: Batch) -> Result<(), BatchFailure> {
         let mut first = 0;
         while first < batch.messages.len() {
             let last = end_of_datagram(&batch, first);
@@ -78,9 +78,9 @@ impl Socket {
     }
 
     /// Sends one request and collects the answers.
-    pub fn ask(&mut self, mut batch: Batch) -> Result<Vec<Parsed>, Failed> {
+    pub fn ask(&mut self, mut batch: Batch) -> Result<Vec<Parsed>, BatchFailure> {
         let step = batch.messages.first().map_or("ask the kernel", |(_, step)| step);
-        let failed = |source| Failed { step, source };
+        let failed = |source| BatchFailure { step, source };
         let dumps = batch.bytes.get(6..8).is_some_and(|flags| {
             u16::from_ne_bytes([flags[0], flags[1]]) & NLM_F_DUMP == NLM_F_DUMP
         });
@@ -106,7 +106,12 @@ impl Socket {
     /// Sends a part of a batch. An acknowledgement is requested of the last message only, because
     /// errors are reported without a request. The end of a batch of rules is excluded: kernels
     /// before 6.10 do not acknowledge it.
-    fn run_part(&mut self, batch: &mut Batch, first: usize, last: usize) -> Result<(), Failed> {
+    fn run_part(
+        &mut self,
+        batch: &mut Batch,
+        first: usize,
+        last: usize,
+    ) -> Result<(), BatchFailure> {
         let begin = self.number(batch, first, last);
         let steps = &batch.messages[first..last];
         let answered = if self.ends_batches { steps.len() - 2 } else { steps.len() - 1 };
@@ -114,9 +119,9 @@ impl Socket {
         batch.bytes[offset + 6] |= NLM_F_ACK as u8;
         let from = steps[0].0;
         let to = batch.messages.get(last).map_or(batch.bytes.len(), |(offset, _)| *offset);
-        self.send(&batch.bytes[from..to]).map_err(|source| Failed { step, source })?;
+        self.send(&batch.bytes[from..to]).map_err(|source| BatchFailure { step, source })?;
         loop {
-            let received = self.receive().map_err(|source| Failed { step, source })?;
+            let received = self.receive().map_err(|source| BatchFailure { step, source })?;
             for message in received {
                 // Unread answers to an earlier batch have smaller numbers.
                 let number = message.sequence.wrapping_sub(begin) as usize;
@@ -126,7 +131,7 @@ impl Socket {
                     Some(0) | None => {}
                     Some(code) => {
                         let source = io::Error::from_raw_os_error(code);
-                        return Err(Failed { step, source });
+                        return Err(BatchFailure { step, source });
                     }
                 }
             }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 use snowmelt_kernel::namespace::{flags, join, unshare};
 use snowmelt_network::netlink::*;
-use snowmelt_network::{Egress, JobNetwork, JobSpec, Networks, Options, Peer, Range};
+use snowmelt_network::{Egress, JobNetwork, JobPeer, JobSpec, Networks, Options, Range};
 use snowmelt_types::Tenant;
 
 /// Long enough for a loaded machine, short enough for a failing test.
@@ -152,8 +152,8 @@ pub fn range(text: &str) -> Range {
 }
 
 /// The parts of hosts of a job, 10.77.0.0/16 and fd77::/64 split into /18 and /114.
-pub fn parts(hosts: &[&Host]) -> Vec<Peer> {
-    let parts = hosts.iter().zip(0..).map(|(host, number)| Peer {
+pub fn parts(hosts: &[&Host]) -> Vec<JobPeer> {
+    let parts = hosts.iter().zip(0..).map(|(host, number)| JobPeer {
         host: host.address,
         range4: range("10.77.0.0/16").part(18, number).unwrap(),
         range6: range("fd77::/64").part(114, number).unwrap(),
@@ -162,7 +162,7 @@ pub fn parts(hosts: &[&Host]) -> Vec<Peer> {
 }
 
 /// The spec of a job on one of its hosts.
-pub fn spec(tenant: &str, vni: u32, own: &Peer, all: &[Peer]) -> JobSpec {
+pub fn spec(tenant: &str, vni: u32, own: &JobPeer, all: &[JobPeer]) -> JobSpec {
     JobSpec {
         job: format!("job-{vni}"),
         tenant: tenant.parse::<Tenant>().unwrap(),

@@ -18,7 +18,7 @@ const STEP: Duration = Duration::from_micros(700);
 /// A job with an egress policy, so that every step is executed.
 fn wanted() -> JobSpec {
     let host = "192.0.2.1".parse().unwrap();
-    let part = |number, host| snowmelt_network::Peer {
+    let part = |number, host| snowmelt_network::JobPeer {
         host,
         range4: range("10.77.0.0/16").part(18, number).unwrap(),
         range6: range("fd77::/64").part(114, number).unwrap(),

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use snowmelt_api::NetworkRequest;
-use snowmelt_network::{JobSpec, Peer, Range, prefix_for};
+use snowmelt_network::{JobPeer, JobSpec, Range, prefix_for};
 use snowmelt_tasks::agent::api::HostRanks;
 use snowmelt_types::{Code, ErrorReport, JobId, Tenant};
 
@@ -105,9 +105,9 @@ pub(in crate::bursts) fn plan(
         let address = part.host.underlay().ok_or_else(|| unknown(part))?;
         let own = (range4.part(part4, number), range6.part(part6, number));
         let (Some(range4), Some(range6)) = own else { return Err(too_many()) };
-        peers.push(Peer { host: address, range4, range6 });
+        peers.push(JobPeer { host: address, range4, range6 });
     }
-    let spec = |own: &Peer| JobSpec {
+    let spec = |own: &JobPeer| JobSpec {
         job: job.as_str().to_owned(),
         tenant: tenant.clone(),
         vni: overlay.number,

@@ -18,7 +18,7 @@ use rustix::net::connect;
 use rustix::net::sockopt::{self, Timeout};
 use snowmelt_kernel::notify::{Answer, Call};
 
-use super::function::Function;
+use super::function::NotifiedFunction;
 
 /// The most pending connections of one function. A connection to oneself is pending only while the
 /// listen backlog is full.
@@ -37,7 +37,7 @@ pub struct PendingConnections {
 
 #[derive(Debug)]
 struct Pending {
-    function: Arc<Function>,
+    function: Arc<NotifiedFunction>,
     call: Call,
     /// A duplicate of the function's descriptor.
     socket: OwnedFd,
@@ -56,7 +56,7 @@ impl PendingConnections {
     pub fn begin(
         &mut self,
         epoll: &OwnedFd,
-        (function, call): (&Arc<Function>, Call),
+        (function, call): (&Arc<NotifiedFunction>, Call),
         (socket, to): (OwnedFd, SocketAddr),
     ) -> Result<Option<Answer>, Errno> {
         if step(&socket, to)?.is_done() {
@@ -78,7 +78,7 @@ impl PendingConnections {
     pub fn resume(&mut self, epoll: &OwnedFd, key: u64) {
         let Some(one) = self.pending.get(&key) else { return };
         let done = match step(&one.socket, one.to) {
-            Ok(Progress::InProgress) => {
+            Ok(ConnectionState::InProgress) => {
                 let events = epoll::EventFlags::OUT | epoll::EventFlags::ONESHOT;
                 let data = epoll::EventData::new_u64(key);
                 match epoll::modify(epoll, &one.socket, data, events) {
@@ -86,7 +86,7 @@ impl PendingConnections {
                     Err(error) => Err(error),
                 }
             }
-            Ok(Progress::Done) => Ok(Answer::Value(0)),
+            Ok(ConnectionState::Done) => Ok(Answer::Value(0)),
             Err(error) => Err(error),
         };
         self.end(epoll, key, done);
@@ -105,7 +105,7 @@ impl PendingConnections {
     }
 
     /// Drops the connections of a function that has ended.
-    pub fn forget(&mut self, epoll: &OwnedFd, function: &Arc<Function>) {
+    pub fn forget(&mut self, epoll: &OwnedFd, function: &Arc<NotifiedFunction>) {
         let of = self.pending.iter().filter(|(_, one)| Arc::ptr_eq(&one.function, function));
         for key in of.map(|(key, _)| *key).collect::<Vec<_>>() {
             self.end(epoll, key, Err(Errno::CONNABORTED));
@@ -120,7 +120,11 @@ impl PendingConnections {
         (!self.pending.is_empty()).then(|| left.unwrap_or(CHECK_INTERVAL).min(CHECK_INTERVAL))
     }
 
-    fn make_room(&mut self, epoll: &OwnedFd, function: &Arc<Function>) -> Result<(), Errno> {
+    fn make_room(
+        &mut self,
+        epoll: &OwnedFd,
+        function: &Arc<NotifiedFunction>,
+    ) -> Result<(), Errno> {
         let of = |pending: &BTreeMap<u64, Pending>| {
             pending.values().filter(|one| Arc::ptr_eq(&one.function, function)).count()
         };
@@ -140,12 +144,12 @@ impl PendingConnections {
 
 /// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Progress {
+enum ConnectionState {
     Done,
     InProgress,
 }
 
-impl Progress {
+impl ConnectionState {
     fn is_done(self) -> bool {
         self == Self::Done
     }
@@ -153,7 +157,7 @@ impl Progress {
 
 /// Starts a connection, or continues it, without blocking. A nonblocking socket gets the kernel's
 /// error.
-fn step(socket: &OwnedFd, to: SocketAddr) -> Result<Progress, Errno> {
+fn step(socket: &OwnedFd, to: SocketAddr) -> Result<ConnectionState, Errno> {
     let flags = fcntl_getfl(socket)?;
     let blocking = !flags.contains(OFlags::NONBLOCK);
     if blocking {
@@ -165,8 +169,8 @@ fn step(socket: &OwnedFd, to: SocketAddr) -> Result<Progress, Errno> {
         fcntl_setfl(socket, flags)?;
     }
     match done {
-        Ok(()) => Ok(Progress::Done),
-        Err(Errno::INPROGRESS | Errno::ALREADY) if blocking => Ok(Progress::InProgress),
+        Ok(()) => Ok(ConnectionState::Done),
+        Err(Errno::INPROGRESS | Errno::ALREADY) if blocking => Ok(ConnectionState::InProgress),
         Err(error) => Err(error),
     }
 }
