@@ -21,7 +21,7 @@ use rustix::fs::{CWD, Mode, mkdirat};
 use rustix::pipe::{PipeFlags, pipe_with};
 use snowmelt_bench_lean::samples::{Bounds, Sample, Series, Turns};
 use snowmelt_kernel::clone::{Cloned, clone_into};
-use snowmelt_kernel::execute::Program;
+use snowmelt_kernel::execute::ExecProgram;
 use snowmelt_kernel::fds;
 use snowmelt_kernel::mount::{self, Attributes};
 use snowmelt_kernel::namespace::{flags, unshare};
@@ -116,7 +116,7 @@ impl Lane {
 pub fn lane(options: &LaneOptions) -> Result<()> {
     let mut host = Host {
         root: enter_root().context("cannot make the namespaces of the floor")?,
-        program: Program::new(&["/bin/busybox", "echo", "x"], &[] as &[(&str, &str)])?,
+        program: ExecProgram::new(&["/bin/busybox", "echo", "x"], &[] as &[(&str, &str)])?,
         stack: Stack::new()?,
         mount_root: options.mount_root,
     };
@@ -168,7 +168,7 @@ fn enter_root() -> io::Result<OwnedFd> {
 /// What a lane makes its children with.
 struct Host {
     root: OwnedFd,
-    program: Program,
+    program: ExecProgram,
     stack: Stack,
     mount_root: bool,
 }

@@ -5,7 +5,7 @@
 
 /// The memory layout of a structure.
 #[derive(Debug)]
-pub struct Layout {
+pub struct StructLayout {
     /// The name of the structure in C.
     pub name: &'static str,
     /// The size of the structure in bytes.
@@ -62,7 +62,7 @@ macro_rules! shared_structure {
         impl $name {
             /// The layout of the structure, for C.
             #[allow(dead_code, reason = "only a test reads some layouts")]
-            pub const LAYOUT: $crate::layout::Layout = $crate::layout::Layout {
+            pub const LAYOUT: $crate::layout::StructLayout = $crate::layout::StructLayout {
                 name: $c_name,
                 size: size_of::<Self>(),
                 alignment: align_of::<Self>(),

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use snowmelt_kernel::lock::{Lock, Share};
+use snowmelt_kernel::lock::{Lock, LockMode};
 use snowmelt_types::HostName;
 
 use crate::{Error, Result};
@@ -134,7 +134,7 @@ pub(crate) fn lock(roots: &Roots) -> Result<Lock> {
     let path = roots.run.join("labs.lock");
     let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(&path);
     let file = file.map_err(Error::folder(&path))?;
-    Lock::wait(file, Share::Exclusive).map_err(Error::folder(&path))
+    Lock::wait(file, LockMode::Exclusive).map_err(Error::folder(&path))
 }
 
 /// The names of labs that exist, completely or not.

@@ -5,7 +5,7 @@
 //! the kernel translates a filter anew at each installation, so the length of a filter adds to the
 //! time of each start.
 
-use snowmelt_kernel::seccomp::{self, CompileError, Program};
+use snowmelt_kernel::seccomp::{self, CompileError, FilterProgram};
 
 use crate::spec::{Network, SyscallPolicy};
 use crate::{Error, Result};
@@ -18,12 +18,12 @@ const SPAWNER: &str = include_str!("../policy/spawner.json");
 
 /// The filters that the spawner installs, compiled once.
 pub(crate) struct Programs {
-    spawner: Program,
-    local: Program,
-    internet: Program,
-    zygote: Program,
-    fork: Program,
-    fork_with_network: Program,
+    spawner: FilterProgram,
+    local: FilterProgram,
+    internet: FilterProgram,
+    zygote: FilterProgram,
+    fork: FilterProgram,
+    fork_with_network: FilterProgram,
 }
 
 impl Programs {
@@ -60,7 +60,7 @@ impl Programs {
     }
 
     /// The filter for a sandbox, on top of the spawner's filter that it inherits.
-    pub fn of(&self, policy: SyscallPolicy, network: Network) -> &Program {
+    pub fn of(&self, policy: SyscallPolicy, network: Network) -> &FilterProgram {
         match (policy, network) {
             (SyscallPolicy::Zygote, _) => &self.zygote,
             (SyscallPolicy::Worker, Network::Host) | (SyscallPolicy::Function, Network::Job(_)) => {
@@ -73,7 +73,7 @@ impl Programs {
     /// The filter that a child of a zygote installs on top of the zygote's, which it inherits: it
     /// refuses the calls that only zygotes may make. The kernel takes 200 microseconds to install
     /// the whole policy of functions, and 20 for the difference.
-    pub fn of_fork(&self, has_network: bool) -> &Program {
+    pub fn of_fork(&self, has_network: bool) -> &FilterProgram {
         if has_network { &self.fork_with_network } else { &self.fork }
     }
 }
@@ -85,18 +85,18 @@ fn refused(name: &str, error: &CompileError) -> Error {
 /// The spawner's policy: all calls of its sandboxes, and the calls that make sandboxes. It has the
 /// refusals in common to all sandboxes, so that a program need not install them again. Calls that
 /// the spawner itself needs are not refused.
-fn spawner() -> std::result::Result<seccomp::Policy, CompileError> {
-    let own = seccomp::Policy::parse(SPAWNER)?;
+fn spawner() -> std::result::Result<seccomp::SeccompPolicy, CompileError> {
+    let own = seccomp::SeccompPolicy::parse(SPAWNER)?;
     let mut whole = put_together(&[COMMON, SPAWNER])?;
     let is_needed = |name: &String| own.allow.names.contains(name);
     whole.refuse.retain(|refusal| !refusal.calls.names.iter().any(is_needed));
     Ok(whole)
 }
 
-fn put_together(parts: &[&str]) -> std::result::Result<seccomp::Policy, CompileError> {
-    let mut whole = seccomp::Policy::default();
+fn put_together(parts: &[&str]) -> std::result::Result<seccomp::SeccompPolicy, CompileError> {
+    let mut whole = seccomp::SeccompPolicy::default();
     for part in parts {
-        whole.extend(seccomp::Policy::parse(part)?);
+        whole.extend(seccomp::SeccompPolicy::parse(part)?);
     }
     Ok(whole)
 }
@@ -131,7 +131,7 @@ mod tests {
                 {
                     for second in [0, 2, 4, 6, 0x2_0000, 0x2000_0000, 21522, 21532] {
                         let call = (number, [first, second, 0, first, 0, 0]);
-                        let ask = |program: &Program| {
+                        let ask = |program: &FilterProgram| {
                             program.answer(ARCHITECTURE, call.0, call.1).unwrap()
                         };
                         let both = stricter(ask(inherited), ask(program));
@@ -155,7 +155,8 @@ mod tests {
         let programs = Programs::compile().unwrap();
         let ask = |number, arguments: [u64; 6]| {
             let answers = [&programs.local, &programs.internet, &programs.zygote];
-            let of = |program: &Program| program.answer(ARCHITECTURE, number, arguments).unwrap();
+            let of =
+                |program: &FilterProgram| program.answer(ARCHITECTURE, number, arguments).unwrap();
             answers.map(|program| stricter(of(&programs.spawner), of(program)))
         };
         let refused = |errno: u32| [0x0005_0000 | errno; 3];

@@ -14,7 +14,7 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use snowmelt_kernel::lock::{Lock, Share};
+use snowmelt_kernel::lock::{Lock, LockMode};
 use snowmelt_types::{Code, ErrorReport};
 
 /// The most connections that wait to be accepted.
@@ -106,7 +106,7 @@ pub(crate) fn server_lock(state_dir: &Path) -> Result<Lock, ErrorReport> {
     let path = state_dir.join("server.lock");
     // A user who could open it could keep its lock, and no server would ever start again.
     let file = private_file(&path);
-    let locked = file.and_then(|file| Lock::attempt(file, Share::Exclusive));
+    let locked = file.and_then(|file| Lock::attempt(file, LockMode::Exclusive));
     locked.map_err(|error| failure(&path, &error))?.ok_or_else(|| {
         let message = format!("a server is running already with {}", state_dir.display());
         ErrorReport::new(Code::SERVER_RUNNING, message)

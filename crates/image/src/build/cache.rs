@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::{BuildProgress, download, unpack};
 use crate::block::BlockDigest;
-use crate::lock::{self, Lock, Share};
+use crate::lock::{self, Lock, LockMode};
 use crate::{Error, Result};
 
 /// The name prefix of folders that are being filled.
@@ -41,11 +41,11 @@ impl DebianCache {
         let known = folder.join("known");
         fs::create_dir_all(&known).map_err(Error::io("make the folder", &known))?;
         let path = folder.join("lock");
-        if let Some(_alone) = lock::attempt(&path, Share::Exclusive)? {
+        if let Some(_alone) = lock::attempt(&path, LockMode::Exclusive)? {
             sweep(folder)?;
             sweep(&known)?;
         }
-        Ok(Self { folder: folder.to_owned(), _lock: lock::wait(&path, Share::Shared)? })
+        Ok(Self { folder: folder.to_owned(), _lock: lock::wait(&path, LockMode::Shared)? })
     }
 
     /// Returns the folder of a set, if it is cached.

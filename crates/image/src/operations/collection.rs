@@ -12,7 +12,7 @@ use std::path::Path;
 use crate::block::{BlockSize, OciDigest};
 use crate::convert::{LayerCache, read_entry};
 use crate::filesystem::layer::Layer;
-use crate::lock::{self, Share};
+use crate::lock::{self, LockMode};
 use crate::manifest::{Descriptor, OCI_MANIFEST};
 use crate::removal::{Collected, files, remove};
 use crate::source::{OciLayout, PINNED};
@@ -68,7 +68,7 @@ fn referenced(layout: &OciLayout) -> Result<HashSet<String>> {
         reference(layout, &manifest, &mut named)?;
     }
     for (name, path, _) in files(&layout.private(PINNED))? {
-        let free = lock::attempt(&path, Share::Exclusive)?;
+        let free = lock::attempt(&path, LockMode::Exclusive)?;
         let digest = format!("sha256:{name}").parse::<OciDigest>();
         match digest {
             Ok(digest) if free.is_none() => {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{ProfileKeys, PublicKey, Signed, StartProfile};
 use crate::block::OciDigest;
-use crate::lock::{self, Share};
+use crate::lock::{self, LockMode};
 use crate::{Error, Result};
 
 /// A folder of profiles.
@@ -69,7 +69,7 @@ impl ProfileStore {
         image: &OciDigest,
         start: &StartProfile,
     ) -> Result<bool> {
-        let _lock = lock::wait(&self.folder.join("lock"), Share::Exclusive)?;
+        let _lock = lock::wait(&self.folder.join("lock"), LockMode::Exclusive)?;
         let before = self.get(keys, image).unwrap_or_default();
         let mut merged = before.clone();
         merged.merge(start);

@@ -13,7 +13,7 @@ use tempfile::NamedTempFile;
 use super::document::{Document, ImagePlatform, MAX_DOCUMENT_BYTES};
 use super::{ConversionSource, Described};
 use crate::block::OciDigest;
-use crate::lock::{self, Lock, Share};
+use crate::lock::{self, Lock, LockMode};
 use crate::manifest::Descriptor;
 use crate::{Error, Result};
 
@@ -237,23 +237,23 @@ impl OciLayout {
         fs::create_dir_all(&folder).map_err(Error::io("make the folder", &folder))?;
         // A collector that has already read the list of pinned images must finish first.
         let _collectors = self.keep_collectors_away()?;
-        let held = lock::wait(&folder.join(manifest.hex()), Share::Shared)?;
+        let held = lock::wait(&folder.join(manifest.hex()), LockMode::Shared)?;
         self.open_blob(manifest).map(|_| held)
     }
 
     /// Blocks garbage collection while new blobs are not referenced yet, as long as the lock lives.
     pub fn keep_collectors_away(&self) -> Result<Lock> {
-        lock::wait(&self.private(COLLECTING), Share::Shared)
+        lock::wait(&self.private(COLLECTING), LockMode::Shared)
     }
 
     /// Takes the exclusive lock to remove unreferenced blobs; `None` while collection is blocked.
     pub(crate) fn collect_alone(&self) -> Result<Option<Lock>> {
-        lock::attempt(&self.private(COLLECTING), Share::Exclusive)
+        lock::attempt(&self.private(COLLECTING), LockMode::Exclusive)
     }
 
     /// Takes the exclusive lock to change names.
     pub(crate) fn change_names(&self) -> Result<Lock> {
-        lock::wait(&self.private("lock"), Share::Exclusive)
+        lock::wait(&self.private("lock"), LockMode::Exclusive)
     }
 
     fn write_index(&self, index: &LayoutIndex) -> Result<()> {

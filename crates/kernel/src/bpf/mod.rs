@@ -162,7 +162,7 @@ impl AsFd for Map {
 
 /// A program that the kernel has verified.
 #[derive(Debug)]
-pub struct Program {
+pub struct VerifiedProgram {
     fd: OwnedFd,
     hook: Hook,
 }
@@ -183,7 +183,7 @@ struct LoadProgram {
     hook: u32,
 }
 
-impl Program {
+impl VerifiedProgram {
     /// Makes the kernel verify and load a program. The error contains the verifier's log.
     pub fn load(hook: Hook, assembler: Assembler) -> io::Result<Self> {
         let code = assembler.finish()?;
@@ -202,7 +202,7 @@ impl Program {
 
     /// Runs the program for every process in a control group (version 2) and below, in addition to
     /// other attached programs, until the link is dropped.
-    pub fn attach(&self, group: BorrowedFd<'_>) -> io::Result<Link> {
+    pub fn attach(&self, group: BorrowedFd<'_>) -> io::Result<ProgramLink> {
         #[repr(C)]
         struct CreateLink {
             program: u32,
@@ -217,11 +217,11 @@ impl Program {
             flags: 0,
         };
         // SAFETY: the attributes hold no pointers.
-        unsafe { call(LINK_CREATE, &attributes) }.map(|fd| Link { _fd: fd })
+        unsafe { call(LINK_CREATE, &attributes) }.map(|fd| ProgramLink { _fd: fd })
     }
 }
 
-impl AsFd for Program {
+impl AsFd for VerifiedProgram {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -249,7 +249,7 @@ fn load(hook: Hook, code: &[u64], log: &mut [u8]) -> io::Result<OwnedFd> {
 
 /// An attached program; dropping it detaches the program.
 #[derive(Debug)]
-pub struct Link {
+pub struct ProgramLink {
     _fd: OwnedFd,
 }
 
@@ -326,7 +326,7 @@ mod tests {
         let mut assembler = Assembler::new();
         assembler.load(Size::Double, Register::R0, Register::R9, 0);
         assembler.exit();
-        let error = Program::load(Hook::Bind4, assembler).unwrap_err();
+        let error = VerifiedProgram::load(Hook::Bind4, assembler).unwrap_err();
         assert!(error.to_string().contains("R9 !read_ok"), "{error}");
     }
 }

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use seccompiler::sock_filter;
 
-use super::seccomp::Program;
+use super::seccomp::FilterProgram;
 
 const ARCHITECTURE: u32 = if cfg!(target_arch = "x86_64") { 0xc000_003e } else { 0xc000_00b7 };
 /// The least call number of the x32 interface, which has no architecture of its own.
@@ -57,7 +57,7 @@ pub mod calls {
 /// data, or send to an IPv4 address, do not wait: an IPv4 socket sends from the address that it
 /// has. Messages through the descriptor `exempt_fd` do not wait either, for instance one with the
 /// listener of this filter; the installer must ensure that this number is never used otherwise.
-pub fn address_filter(exempt_fd: Option<u32>) -> Program {
+pub fn address_filter(exempt_fd: Option<u32>) -> FilterProgram {
     let mut program = filter(
         &[calls::BIND, calls::CONNECT, calls::SEND_MESSAGES],
         Some((calls::SOCKET, &INTERNET)),
@@ -86,7 +86,7 @@ pub fn address_filter(exempt_fd: Option<u32>) -> Program {
 
 /// Makes a filter by which these calls wait for an answer, the conditional one only if its first
 /// argument is one of the numbers. All other calls are allowed.
-fn filter(calls: &[i64], conditional: Option<(i64, &[u32])>) -> Program {
+fn filter(calls: &[i64], conditional: Option<(i64, &[u32])>) -> FilterProgram {
     let put = |code, jt, jf, k| sock_filter { code, jt, jf, k };
     let mut code = vec![
         put(LOAD, 0, 0, PLATFORM),
@@ -107,11 +107,11 @@ fn filter(calls: &[i64], conditional: Option<(i64, &[u32])>) -> Program {
         }
     }
     code.push(put(RETURN, 0, 0, ALLOW));
-    Program(code)
+    FilterProgram(code)
 }
 
 /// Installs a filter in the calling thread and returns its listener.
-pub fn install(filter: &Program) -> io::Result<Listener> {
+pub fn install(filter: &FilterProgram) -> io::Result<NotifyListener> {
     let program = libc::sock_fprog {
         len: u16::try_from(filter.0.len()).map_err(io::Error::other)?,
         // The kernel only reads it.
@@ -131,12 +131,12 @@ pub fn install(filter: &Program) -> io::Result<Listener> {
     };
     let fd = with(NEW_LISTENER | WAIT_KILLABLE).or_else(|_| with(NEW_LISTENER))?;
     // SAFETY: the kernel has just made it, so it has no other owner.
-    Ok(Listener(unsafe { OwnedFd::from_raw_fd(fd) }))
+    Ok(NotifyListener(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
 /// A waiting call.
 #[derive(Clone, Copy, Debug)]
-pub struct Call {
+pub struct NotifiedCall {
     id: u64,
     /// The thread that made the call.
     pub thread: u32,
@@ -148,7 +148,7 @@ pub struct Call {
 
 /// The answer to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum CallAnswer {
     /// The call returns this value.
     Value(i64),
     /// The call fails with this error number.
@@ -159,21 +159,21 @@ pub enum Answer {
 
 /// The queue of waiting calls of processes with a filter.
 #[derive(Debug)]
-pub struct Listener(OwnedFd);
+pub struct NotifyListener(OwnedFd);
 
-impl From<OwnedFd> for Listener {
+impl From<OwnedFd> for NotifyListener {
     fn from(fd: OwnedFd) -> Self {
         Self(fd)
     }
 }
 
-impl AsFd for Listener {
+impl AsFd for NotifyListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-impl Listener {
+impl NotifyListener {
     /// Checks that the descriptor is a listener: a descriptor from another process could be
     /// anything.
     pub fn check(&self) -> io::Result<()> {
@@ -186,12 +186,12 @@ impl Listener {
     }
 
     /// Waits for the next call and returns it. `ENOENT` when the caller died in between.
-    pub fn receive(&self) -> io::Result<Call> {
+    pub fn receive(&self) -> io::Result<NotifiedCall> {
         // SAFETY: the structure holds only numbers, for which 0 is valid; the kernel requires
         // zeros.
         let mut notice: libc::seccomp_notif = unsafe { std::mem::zeroed() };
         self.control(libc::SECCOMP_IOCTL_NOTIF_RECV as libc::c_ulong, (&raw mut notice).cast())?;
-        Ok(Call {
+        Ok(NotifiedCall {
             id: notice.id,
             thread: notice.pid,
             number: i64::from(notice.data.nr),
@@ -200,11 +200,11 @@ impl Listener {
     }
 
     /// Answers a call. `ENOENT` if the caller no longer waits.
-    pub fn answer(&self, call: &Call, answer: Answer) -> io::Result<()> {
+    pub fn answer(&self, call: &NotifiedCall, answer: CallAnswer) -> io::Result<()> {
         let (val, error, flags) = match answer {
-            Answer::Value(value) => (value, 0, 0),
-            Answer::Error(number) => (0, -number, 0),
-            Answer::Continue => (0, 0, libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32),
+            CallAnswer::Value(value) => (value, 0, 0),
+            CallAnswer::Error(number) => (0, -number, 0),
+            CallAnswer::Continue => (0, 0, libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32),
         };
         let mut reply = libc::seccomp_notif_resp { id: call.id, val, error, flags };
         self.control(libc::SECCOMP_IOCTL_NOTIF_SEND as libc::c_ulong, (&raw mut reply).cast())
@@ -213,7 +213,7 @@ impl Listener {
     /// Answers a call with a new descriptor of the caller, a copy of this one (Linux 5.14).
     pub fn add_descriptor(
         &self,
-        call: &Call,
+        call: &NotifiedCall,
         fd: BorrowedFd<'_>,
         close_on_exec: bool,
     ) -> io::Result<()> {
@@ -228,7 +228,7 @@ impl Listener {
     }
 
     /// Whether the caller still waits: if so, the memory that was read was the caller's own.
-    pub fn is_waiting(&self, call: &Call) -> bool {
+    pub fn is_waiting(&self, call: &NotifiedCall) -> bool {
         let mut id = call.id;
         self.control(IS_WAITING, (&raw mut id).cast()).is_ok()
     }
@@ -332,7 +332,7 @@ mod tests {
     #[test]
     fn another_descriptor_is_not_a_listener() {
         let null = std::fs::File::open("/dev/null").unwrap();
-        assert!(Listener::from(OwnedFd::from(null)).check().is_err());
+        assert!(NotifyListener::from(OwnedFd::from(null)).check().is_err());
     }
 
     #[test]

@@ -23,7 +23,7 @@ const MAX_WAITING: i32 = 64;
 
 /// The process that sent a packet, as the kernel saw it in the receiver's namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sender {
+pub struct PacketSender {
     /// Process id.
     pub pid: i32,
     /// Effective user id.
@@ -38,7 +38,7 @@ pub struct Packet {
     /// The received descriptors, close-on-exec.
     pub fds: Vec<OwnedFd>,
     /// The sender of the packet, set only after [`identify_senders`].
-    pub sender: Option<Sender>,
+    pub sender: Option<PacketSender>,
 }
 
 /// Makes two connected sockets, close-on-exec, blocking.
@@ -127,7 +127,7 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Packet> {
         match message {
             RecvAncillaryMessage::ScmRights(received) => fds.extend(received),
             RecvAncillaryMessage::ScmCredentials(credentials) => {
-                sender = Some(Sender {
+                sender = Some(PacketSender {
                     pid: credentials.pid.as_raw_nonzero().get(),
                     uid: credentials.uid.as_raw(),
                 });

@@ -53,18 +53,18 @@ pub fn send_from(
     source: Ipv6Addr,
 ) -> io::Result<usize> {
     #[repr(C)]
-    struct Control {
+    struct ControlMessage {
         header: libc::cmsghdr,
         source: libc::in6_pktinfo,
     }
     // SAFETY: all three hold only numbers and pointers, for which 0 is valid.
-    let (mut name, mut control, mut message): (libc::sockaddr_in6, Control, libc::msghdr) =
+    let (mut name, mut control, mut message): (libc::sockaddr_in6, ControlMessage, libc::msghdr) =
         unsafe { std::mem::zeroed() };
     name.sin6_family = libc::AF_INET6 as libc::sa_family_t;
     name.sin6_port = target.port().to_be();
     name.sin6_addr.s6_addr = target.ip().octets();
     name.sin6_scope_id = target.scope_id();
-    control.header.cmsg_len = size_of::<Control>() as _;
+    control.header.cmsg_len = size_of::<ControlMessage>() as _;
     control.header.cmsg_level = libc::SOL_IPV6;
     control.header.cmsg_type = libc::IPV6_PKTINFO;
     control.source.ipi6_addr.s6_addr = source.octets();
@@ -74,7 +74,7 @@ pub fn send_from(
     message.msg_iov = &raw mut parts;
     message.msg_iovlen = 1;
     message.msg_control = (&raw mut control).cast();
-    message.msg_controllen = size_of::<Control>() as _;
+    message.msg_controllen = size_of::<ControlMessage>() as _;
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: everything that the message points to is alive during the call, and only read.
     let sent = unsafe { libc::sendmsg(socket.as_fd().as_raw_fd(), &raw const message, flags) };

@@ -10,7 +10,7 @@ use rustix::io::{Errno, retry_on_intr};
 
 /// The number of processes that may hold a lock at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Share {
+pub enum LockMode {
     /// Any number of shared holders, while there is no exclusive one.
     Shared,
     /// A single process.
@@ -35,20 +35,20 @@ pub struct Lock {
 
 impl Lock {
     /// Locks an open file; waits until it is free.
-    pub fn wait(file: File, share: Share) -> io::Result<Self> {
+    pub fn wait(file: File, share: LockMode) -> io::Result<Self> {
         let operation = match share {
-            Share::Shared => FlockOperation::LockShared,
-            Share::Exclusive => FlockOperation::LockExclusive,
+            LockMode::Shared => FlockOperation::LockShared,
+            LockMode::Exclusive => FlockOperation::LockExclusive,
         };
         retry_on_intr(|| flock(&file, operation))?;
         Ok(Self::of(file))
     }
 
     /// Locks an open file without waiting; `None` if it is not free.
-    pub fn attempt(file: File, share: Share) -> io::Result<Option<Self>> {
+    pub fn attempt(file: File, share: LockMode) -> io::Result<Option<Self>> {
         let operation = match share {
-            Share::Shared => FlockOperation::NonBlockingLockShared,
-            Share::Exclusive => FlockOperation::NonBlockingLockExclusive,
+            LockMode::Shared => FlockOperation::NonBlockingLockShared,
+            LockMode::Exclusive => FlockOperation::NonBlockingLockExclusive,
         };
         match retry_on_intr(|| flock(&file, operation)) {
             Ok(()) => Ok(Some(Self::of(file))),
@@ -108,33 +108,33 @@ mod tests {
     #[test]
     fn a_lock_has_one_exclusive_holder_or_many_shared_ones() {
         let [one, two, three, four, five] = opened();
-        let exclusive = Lock::wait(one, Share::Exclusive).unwrap();
-        assert!(Lock::attempt(two, Share::Shared).unwrap().is_none());
+        let exclusive = Lock::wait(one, LockMode::Exclusive).unwrap();
+        assert!(Lock::attempt(two, LockMode::Shared).unwrap().is_none());
         drop(exclusive);
-        let shared = Lock::attempt(three, Share::Shared).unwrap();
-        assert!(shared.is_some() && Lock::attempt(four, Share::Shared).unwrap().is_some());
-        assert!(Lock::attempt(five, Share::Exclusive).unwrap().is_none());
+        let shared = Lock::attempt(three, LockMode::Shared).unwrap();
+        assert!(shared.is_some() && Lock::attempt(four, LockMode::Shared).unwrap().is_some());
+        assert!(Lock::attempt(five, LockMode::Exclusive).unwrap().is_none());
     }
 
     #[test]
     fn it_is_free_when_it_is_dropped_although_a_child_has_the_file_open() {
         let [one, two] = opened();
-        let lock = Lock::wait(one, Share::Exclusive).unwrap();
+        let lock = Lock::wait(one, LockMode::Exclusive).unwrap();
         let of_a_child = lock.file().try_clone().unwrap();
         drop(lock);
-        assert!(Lock::attempt(two, Share::Exclusive).unwrap().is_some());
+        assert!(Lock::attempt(two, LockMode::Exclusive).unwrap().is_some());
         drop(of_a_child);
     }
 
     #[test]
     fn a_lock_until_closed_is_held_by_the_other_process_too() {
         let [one, two, three] = opened();
-        let lock = Lock::wait(one, Share::Exclusive).unwrap().until_closed();
+        let lock = Lock::wait(one, LockMode::Exclusive).unwrap().until_closed();
         let of_another = lock.file().try_clone().unwrap();
         drop(lock);
-        assert!(Lock::attempt(two, Share::Exclusive).unwrap().is_none());
+        assert!(Lock::attempt(two, LockMode::Exclusive).unwrap().is_none());
         drop(of_another);
         // Children that other tests have just forked may still have the file open.
-        Lock::wait(three, Share::Exclusive).unwrap();
+        Lock::wait(three, LockMode::Exclusive).unwrap();
     }
 }

@@ -18,7 +18,7 @@ use super::Attributes;
 
 /// The scope of a change.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(super) enum MountScope {
     /// The mount itself.
     One,
     /// The mount and all below it.
@@ -35,10 +35,10 @@ struct SetAttributes {
 }
 
 /// Uses mount_setattr(2), attached or not; [`io::ErrorKind::Unsupported`] before Linux 5.12.
-pub(super) fn set(tree: BorrowedFd<'_>, set: Attributes, reach: Reach) -> io::Result<()> {
+pub(super) fn set(tree: BorrowedFd<'_>, set: Attributes, reach: MountScope) -> io::Result<()> {
     let argument =
         SetAttributes { set: u64::from(set.bits()), clear: 0, propagation: 0, user_namespace: 0 };
-    let flags = if reach == Reach::Tree { libc::AT_RECURSIVE } else { 0 };
+    let flags = if reach == MountScope::Tree { libc::AT_RECURSIVE } else { 0 };
     // SAFETY: the path is a C string and the structure is alive and of the size that is passed.
     let result = unsafe {
         libc::syscall(
@@ -54,9 +54,9 @@ pub(super) fn set(tree: BorrowedFd<'_>, set: Attributes, reach: Reach) -> io::Re
 }
 
 /// Uses mount(2), for a tree that is attached in this mount namespace.
-pub(super) fn remount(tree: BorrowedFd<'_>, set: Attributes, reach: Reach) -> io::Result<()> {
+pub(super) fn remount(tree: BorrowedFd<'_>, set: Attributes, reach: MountScope) -> io::Result<()> {
     remount_one(tree, set)?;
-    if reach == Reach::One {
+    if reach == MountScope::One {
         return Ok(());
     }
     for below in below(tree)? {
@@ -86,12 +86,12 @@ fn remount_one(mount: BorrowedFd<'_>, set: Attributes) -> io::Result<()> {
 }
 
 /// A mount as the kernel lists it.
-struct Listed {
+struct ListedMount {
     id: u64,
     path: PathBuf,
 }
 
-impl Listed {
+impl ListedMount {
     /// Opens the root of the mount; `None` if its path now leads to another mount.
     fn open(&self) -> io::Result<Option<OwnedFd>> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -104,7 +104,7 @@ impl Listed {
 }
 
 /// The mounts below this one, parents first.
-fn below(tree: BorrowedFd<'_>) -> io::Result<Vec<Listed>> {
+fn below(tree: BorrowedFd<'_>) -> io::Result<Vec<ListedMount>> {
     let mut parents = BTreeSet::from([mount_id(tree)?]);
     let text = fs::read_to_string("/proc/self/mountinfo")?;
     let mut left: Vec<(u64, u64, &str)> = text.lines().filter_map(listed).collect();
@@ -118,7 +118,8 @@ fn below(tree: BorrowedFd<'_>) -> io::Result<Vec<Listed>> {
             return Ok(found);
         }
         parents.extend(next.iter().map(|(id, _, _)| *id));
-        found.extend(next.into_iter().map(|(id, _, path)| Listed { id, path: unescape(path) }));
+        found
+            .extend(next.into_iter().map(|(id, _, path)| ListedMount { id, path: unescape(path) }));
         left = rest;
     }
 }

@@ -18,7 +18,7 @@ use rustix::mount::{
 
 pub use rustix::mount::MountAttrFlags as Attributes;
 
-use attributes::Reach;
+use attributes::MountScope;
 
 /// Makes a detached copy of the mount at `path`, with the mounts below it.
 pub fn copy(path: &Path) -> io::Result<OwnedFd> {
@@ -78,10 +78,10 @@ pub fn attach_at(tree: impl AsFd, folder: impl AsFd, path: &Path) -> io::Result<
 /// Before Linux 5.12 a mount gets attributes only once it is attached: for a moment it is visible
 /// at the target without them, so no other process may have access to the target yet.
 pub fn attach_with(tree: impl AsFd, target: impl AsFd, set: Attributes) -> io::Result<()> {
-    match attributes::set(tree.as_fd(), set, Reach::Tree) {
+    match attributes::set(tree.as_fd(), set, MountScope::Tree) {
         Err(error) if error.kind() == io::ErrorKind::Unsupported => {
             attach(tree.as_fd(), target)?;
-            attributes::remount(tree.as_fd(), set, Reach::Tree)
+            attributes::remount(tree.as_fd(), set, MountScope::Tree)
         }
         outcome => outcome.and_then(|()| attach(tree, target)),
     }
@@ -94,10 +94,10 @@ pub fn bind(source: &Path, target: &Path) -> io::Result<()> {
 
 /// Sets attributes of only the attached mount whose root is `tree`.
 pub fn set_attributes_of(tree: impl AsFd, set: Attributes) -> io::Result<()> {
-    set_on_attached(tree.as_fd(), set, Reach::One)
+    set_on_attached(tree.as_fd(), set, MountScope::One)
 }
 
-fn set_on_attached(tree: BorrowedFd<'_>, set: Attributes, reach: Reach) -> io::Result<()> {
+fn set_on_attached(tree: BorrowedFd<'_>, set: Attributes, reach: MountScope) -> io::Result<()> {
     match attributes::set(tree, set, reach) {
         Err(error) if error.kind() == io::ErrorKind::Unsupported => {
             attributes::remount(tree, set, reach)
@@ -109,7 +109,7 @@ fn set_on_attached(tree: BorrowedFd<'_>, set: Attributes, reach: Reach) -> io::R
 /// Whether this kernel sets attributes of detached mounts (Linux 5.12).
 pub fn sets_attributes_of_detached() -> io::Result<bool> {
     let tree = fresh("tmpfs", &[("size", "64k")], Attributes::empty())?;
-    match attributes::set(tree.as_fd(), inert(), Reach::One) {
+    match attributes::set(tree.as_fd(), inert(), MountScope::One) {
         Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(false),
         outcome => outcome.map(|()| true),
     }

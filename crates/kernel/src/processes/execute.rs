@@ -6,12 +6,12 @@ use std::io;
 
 /// A program with its arguments and its complete environment, in the kernel's form.
 #[derive(Debug)]
-pub struct Program {
+pub struct ExecProgram {
     arguments: Strings,
     environment: Strings,
 }
 
-impl Program {
+impl ExecProgram {
     /// Prepares a program. `command` is the path of the program and its arguments.
     ///
     /// # Errors

@@ -167,7 +167,7 @@ unsafe fn clone3(arguments: *const CloneArguments, work: *mut c_void) -> isize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::processes::execute::Program;
+    use crate::processes::execute::ExecProgram;
     use rustix::process::{WaitId, WaitIdOptions, waitid};
     use std::os::fd::AsFd;
 
@@ -215,7 +215,8 @@ mod tests {
     #[test]
     fn an_executed_program_no_longer_uses_the_parents_memory() {
         let test = || {
-            let program = Program::new(&["/bin/sh", "-c", "exit $CODE"], &[("CODE", "5")]).unwrap();
+            let program =
+                ExecProgram::new(&["/bin/sh", "-c", "exit $CODE"], &[("CODE", "5")]).unwrap();
             let mut stack = Stack::new().unwrap();
             let mut failure = None;
             let mut child = || {

@@ -7,7 +7,7 @@
 use std::os::fd::{AsFd, AsRawFd};
 
 use snowmelt_kernel::bpf::Register::{R0, R1, R2, R3, R4, R5, R6, R10};
-use snowmelt_kernel::bpf::{Assembler, Helper, Hook, Label, Program, Size};
+use snowmelt_kernel::bpf::{Assembler, Helper, Hook, Label, Size, VerifiedProgram};
 use snowmelt_network::netlink::*;
 
 use crate::members::{Machine, PORT};
@@ -36,7 +36,7 @@ const AT_WRONG: i16 = -8;
 
 /// Begins to damage the packets of a machine.
 pub fn start(bridge: &mut Socket, machine: &Machine) -> Result<()> {
-    let loaded = Program::load(Hook::Packets, damage());
+    let loaded = VerifiedProgram::load(Hook::Packets, damage());
     let program = loaded.map_err(Error::step("load a program that damages packets"))?;
     let mut batch = Batch::new();
     let queue = fixed(port(machine.number), 0xffff_0000, TC_H_CLSACT, 0);

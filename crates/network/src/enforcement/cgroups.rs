@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Mutex;
 
-use snowmelt_kernel::bpf::{Link, Map};
+use snowmelt_kernel::bpf::{Map, ProgramLink};
 
 use super::layout::VALUE;
 use super::programs;
@@ -31,7 +31,7 @@ pub struct Cgroups {
     functions: Map,
     /// The cookies of the namespaces of jobs.
     jobs: Map,
-    _links: Vec<Link>,
+    _links: Vec<ProgramLink>,
     /// The registered groups of each namespace, to be removed when its job ends.
     registered: Mutex<BTreeMap<u64, Vec<u64>>>,
 }

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, getsockname, sockopt};
-use snowmelt_kernel::notify::{Answer, Call};
+use snowmelt_kernel::notify::{CallAnswer, NotifiedCall};
 use snowmelt_kernel::socket::send_from;
 
 use super::function::{NotifiedFunction, bind_address, check_waiting, copy_of, errno};
@@ -29,7 +29,7 @@ const PARTS_COUNT: usize = 24;
 const PART: usize = 16;
 
 /// Answers `sendto`.
-pub fn send_to(function: &NotifiedFunction, call: &Call) -> Result<Answer, Errno> {
+pub fn send_to(function: &NotifiedFunction, call: &NotifiedCall) -> Result<CallAnswer, Errno> {
     let [socket, data, length, _, name, name_length] = call.arguments;
     send(function, call, (socket, name, name_length), || {
         let mut bytes = vec![0; bounded(length)?];
@@ -40,7 +40,7 @@ pub fn send_to(function: &NotifiedFunction, call: &Call) -> Result<Answer, Errno
 
 /// Answers `sendmsg`. A message with control data is left to the kernel, which then refuses an
 /// address of the other family.
-pub fn send_message(function: &NotifiedFunction, call: &Call) -> Result<Answer, Errno> {
+pub fn send_message(function: &NotifiedFunction, call: &NotifiedCall) -> Result<CallAnswer, Errno> {
     let checked = message::check(call)?;
     let [socket, at, ..] = call.arguments;
     let mut header = [0; message::MESSAGE];
@@ -57,20 +57,20 @@ pub fn send_message(function: &NotifiedFunction, call: &Call) -> Result<Answer, 
 
 fn send(
     function: &NotifiedFunction,
-    call: &Call,
+    call: &NotifiedCall,
     (socket, name, name_length): (u64, u64, u64),
     data: impl FnOnce() -> Result<Vec<u8>, Errno>,
-) -> Result<Answer, Errno> {
+) -> Result<CallAnswer, Errno> {
     let Some(SocketAddr::V6(wanted)) = sockaddr::read(call, name, name_length)? else {
-        return Ok(Answer::Continue);
+        return Ok(CallAnswer::Continue);
     };
     let Some((socket, source)) = from_other_family(function, call, socket, wanted)? else {
-        return Ok(Answer::Continue);
+        return Ok(CallAnswer::Continue);
     };
     let data = data()?;
     check_waiting(function, call)?;
     match send_from(&socket, &data, wanted, source).map_err(errno) {
-        Ok(sent) => Ok(Answer::Value(sent as i64)),
+        Ok(sent) => Ok(CallAnswer::Value(sent as i64)),
         // A blocking socket must not get `EAGAIN`.
         Err(Errno::AGAIN) => Err(Errno::NOBUFS),
         Err(error) => Err(error),
@@ -81,7 +81,7 @@ fn send(
 /// socket is bound to.
 fn from_other_family(
     function: &NotifiedFunction,
-    call: &Call,
+    call: &NotifiedCall,
     socket: u64,
     wanted: SocketAddrV6,
 ) -> Result<Option<(OwnedFd, Ipv6Addr)>, Errno> {
@@ -105,7 +105,7 @@ fn from_other_family(
 }
 
 /// The bytes of all parts of a message.
-fn gather(call: &Call, at: u64, count: u64) -> Result<Vec<u8>, Errno> {
+fn gather(call: &NotifiedCall, at: u64, count: u64) -> Result<Vec<u8>, Errno> {
     let count = usize::try_from(count).ok().filter(|count| *count <= MAX_PARTS);
     let mut parts = vec![0; count.ok_or(Errno::MSGSIZE)? * PART];
     message::read(call, at, &mut parts)?;

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Mutex};
 
 use snowmelt_kernel::bpf::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
-use snowmelt_kernel::bpf::{Assembler, Helper, Hook, Label, Program, Size};
+use snowmelt_kernel::bpf::{Assembler, Helper, Hook, Label, Size, VerifiedProgram};
 
 use crate::devices::link;
 use crate::devices::lock;
@@ -46,12 +46,12 @@ const TUPLE_PORTS: i16 = 32;
 
 /// The loaded programs by their address ranges.
 #[derive(Debug, Default)]
-pub struct DualStack(Mutex<BTreeMap<(Range, Range), Arc<Program>>>);
+pub struct DualStack(Mutex<BTreeMap<(Range, Range), Arc<VerifiedProgram>>>);
 
 impl DualStack {
     /// Messages that attach the program for a job's functions to the devices of its namespace. The
     /// program must be kept until they are sent.
-    pub fn attach(&self, spec: &JobSpec) -> io::Result<(Batch, Arc<Program>)> {
+    pub fn attach(&self, spec: &JobSpec) -> io::Result<(Batch, Arc<VerifiedProgram>)> {
         let program = self.program(spec)?;
         let mut batch = Batch::new();
         for device in [link::LOOPBACK, link::OVERLAY] {
@@ -60,13 +60,13 @@ impl DualStack {
         Ok((batch, program))
     }
 
-    fn program(&self, spec: &JobSpec) -> io::Result<Arc<Program>> {
+    fn program(&self, spec: &JobSpec) -> io::Result<Arc<VerifiedProgram>> {
         let key = (spec.own4, spec.own6);
         let mut kept = lock(&self.0);
         if let Some(program) = kept.get(&key) {
             return Ok(program.clone());
         }
-        let program = Arc::new(Program::load(Hook::Packets, redirect(key)?)?);
+        let program = Arc::new(VerifiedProgram::load(Hook::Packets, redirect(key)?)?);
         if kept.len() >= MAX_CACHED {
             kept.clear();
         }
@@ -75,7 +75,7 @@ impl DualStack {
     }
 }
 
-fn put(batch: &mut Batch, device: u32, program: &Program) {
+fn put(batch: &mut Batch, device: u32, program: &VerifiedProgram) {
     // `struct tcmsg`: family, device, handle, parent, and a field that depends on the type.
     let fixed = |number: u32, parent: u32, beside: u32| {
         let mut bytes = vec![AF_UNSPEC, 0, 0, 0];

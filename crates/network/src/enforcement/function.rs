@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 use rustix::net::bind;
-use snowmelt_kernel::notify::{self, Answer, Call, Listener};
+use snowmelt_kernel::notify::{self, CallAnswer, NotifiedCall, NotifyListener};
 use snowmelt_kernel::socket::set_bind_address_only;
 
 use crate::Address;
@@ -17,14 +17,14 @@ use crate::Address;
 /// A function and the listener of its calls.
 #[derive(Debug)]
 pub(super) struct NotifiedFunction {
-    pub listener: Listener,
+    pub listener: NotifyListener,
     pub own: Address,
 }
 
 impl NotifiedFunction {
     /// Answers a call. It is not an error if the caller has died.
-    pub fn answer(&self, call: &Call, decided: Result<Answer, Errno>) {
-        let answer = decided.unwrap_or_else(|error| Answer::Error(error.raw_os_error()));
+    pub fn answer(&self, call: &NotifiedCall, decided: Result<CallAnswer, Errno>) {
+        let answer = decided.unwrap_or_else(|error| CallAnswer::Error(error.raw_os_error()));
         if let Err(error) = self.listener.answer(call, answer)
             && !is_death(&error)
         {
@@ -48,14 +48,14 @@ pub(super) fn bind_address(socket: &OwnedFd, address: IpAddr) -> Result<(), Errn
 }
 
 /// Copies a descriptor of the calling process.
-pub(super) fn copy_of(call: &Call, number: u64) -> Result<OwnedFd, Errno> {
+pub(super) fn copy_of(call: &NotifiedCall, number: u64) -> Result<OwnedFd, Errno> {
     let number = i32::try_from(number as u32).map_err(|_| Errno::BADF)?;
     notify::copy_descriptor(call.thread, number).map_err(errno)
 }
 
 /// Checks that the call still waits; otherwise its thread id, and memory read by it, may belong to
 /// another process.
-pub(super) fn check_waiting(function: &NotifiedFunction, call: &Call) -> Result<(), Errno> {
+pub(super) fn check_waiting(function: &NotifiedFunction, call: &NotifiedCall) -> Result<(), Errno> {
     if function.listener.is_waiting(call) { Ok(()) } else { Err(Errno::SRCH) }
 }
 

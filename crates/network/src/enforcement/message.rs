@@ -5,7 +5,7 @@
 //! [`super::cgroups`] leave no such gap.
 
 use rustix::io::Errno;
-use snowmelt_kernel::notify::{self, Answer, Call, calls};
+use snowmelt_kernel::notify::{self, CallAnswer, NotifiedCall, calls};
 
 /// Sizes of `struct msghdr` and `struct mmsghdr`, and offsets of the control data in the former.
 pub const MESSAGE: usize = 56;
@@ -21,7 +21,7 @@ const MAX_MESSAGES: u64 = 1024;
 const SOURCES: [(u32, u32); 3] = [(0, 8), (41, 50), (41, 2)];
 
 /// The answer to `sendmsg` and `sendmmsg`.
-pub fn check(call: &Call) -> Result<Answer, Errno> {
+pub fn check(call: &NotifiedCall) -> Result<CallAnswer, Errno> {
     let [_, messages, count, ..] = call.arguments;
     let count = match call.number {
         calls::SEND_MESSAGES => (count as u32 as u64).min(MAX_MESSAGES),
@@ -32,10 +32,10 @@ pub fn check(call: &Call) -> Result<Answer, Errno> {
             return Err(Errno::PERM);
         }
     }
-    Ok(Answer::Continue)
+    Ok(CallAnswer::Continue)
 }
 
-fn names_source(call: &Call, message: u64) -> Result<bool, Errno> {
+fn names_source(call: &NotifiedCall, message: u64) -> Result<bool, Errno> {
     let mut bytes = [0; MESSAGE];
     read(call, message, &mut bytes)?;
     let number = |at: usize| bytes[at..at + 8].try_into().map(u64::from_ne_bytes);
@@ -54,7 +54,7 @@ fn names_source(call: &Call, message: u64) -> Result<bool, Errno> {
     Ok(has_source(&beside))
 }
 
-pub fn read(call: &Call, address: u64, into: &mut [u8]) -> Result<(), Errno> {
+pub fn read(call: &NotifiedCall, address: u64, into: &mut [u8]) -> Result<(), Errno> {
     let done = notify::read_memory(call.thread, address, into);
     done.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::FAULT))
 }

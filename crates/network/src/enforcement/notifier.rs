@@ -22,7 +22,7 @@ use rustix::net::sockopt;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, ipproto, socket_with};
 use rustix::time::Timespec;
 use snowmelt_kernel::namespace::{flags, join};
-use snowmelt_kernel::notify::{Answer, Call, Listener, calls};
+use snowmelt_kernel::notify::{CallAnswer, NotifiedCall, NotifyListener, calls};
 
 use super::function::{NotifiedFunction, bind_address, check_waiting, copy_of, errno, is_death};
 use super::pending_connections::PendingConnections;
@@ -81,7 +81,7 @@ impl Notifier {
     }
 
     /// Answers a function's calls from now on, until the function ends.
-    pub fn add(&self, listener: Listener, own: Address) -> io::Result<()> {
+    pub fn add(&self, listener: NotifyListener, own: Address) -> io::Result<()> {
         listener.check()?;
         let shared = &self.shared;
         let key = shared.next.fetch_add(1, Ordering::Relaxed);
@@ -174,19 +174,22 @@ impl NotifierState {
     fn connect(
         &self,
         function: &Arc<NotifiedFunction>,
-        call: Call,
+        call: NotifiedCall,
         pending: &mut PendingConnections,
-    ) -> Result<Option<Answer>, Errno> {
+    ) -> Result<Option<CallAnswer>, Errno> {
         match prepare_connect(function, &call)? {
             Some(here) => pending.begin(&self.epoll, (function, call), here),
-            None => Ok(Some(Answer::Continue)),
+            None => Ok(Some(CallAnswer::Continue)),
         }
     }
 }
 
 /// Creates a socket for a function, bound to its address but without a port: so the kernel uses
 /// this address to listen, connect or send, and a later bind can still choose the port.
-fn create_socket(function: &NotifiedFunction, call: &Call) -> Result<Option<Answer>, Errno> {
+fn create_socket(
+    function: &NotifiedFunction,
+    call: &NotifiedCall,
+) -> Result<Option<CallAnswer>, Errno> {
     let socket = bound_socket(function.own, call.arguments)?;
     let closes = call.arguments[1] & CLOEXEC != 0;
     match function.listener.add_descriptor(call, socket.as_fd(), closes) {
@@ -219,25 +222,25 @@ fn bound_socket(own: Address, [family, kind, protocol, ..]: [u64; 6]) -> Result<
 
 /// Binds a function's socket to the address that the rules give. Never left to the kernel: when it
 /// reads the call's memory, another address could be there.
-fn bind_for(function: &NotifiedFunction, call: &Call) -> Result<Answer, Errno> {
+fn bind_for(function: &NotifiedFunction, call: &NotifiedCall) -> Result<CallAnswer, Errno> {
     let [socket, address, length, ..] = call.arguments;
     let socket = copy_of(call, socket)?;
     let domain = sockopt::socket_domain(&socket)?;
     if domain != AddressFamily::INET && domain != AddressFamily::INET6 {
-        return Ok(Answer::Continue);
+        return Ok(CallAnswer::Continue);
     }
     let wanted = sockaddr::read(call, address, length)?.ok_or(Errno::AFNOSUPPORT)?;
     check_waiting(function, call)?;
     let is_dual = domain == AddressFamily::INET6 && !sockopt::ipv6_v6only(&socket)?;
     let meant = rules::bind(function.own, wanted, is_dual).ok_or(Errno::ADDRNOTAVAIL)?;
     bind(&socket, &meant)?;
-    Ok(Answer::Value(0))
+    Ok(CallAnswer::Value(0))
 }
 
 /// The socket and the address to connect it to, if it is not the address in the call.
 fn prepare_connect(
     function: &NotifiedFunction,
-    call: &Call,
+    call: &NotifiedCall,
 ) -> Result<Option<(OwnedFd, SocketAddr)>, Errno> {
     let [socket, address, length, ..] = call.arguments;
     let Some(wanted) = sockaddr::read(call, address, length)? else { return Ok(None) };

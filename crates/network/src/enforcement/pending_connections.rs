@@ -16,7 +16,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::net::connect;
 use rustix::net::sockopt::{self, Timeout};
-use snowmelt_kernel::notify::{Answer, Call};
+use snowmelt_kernel::notify::{CallAnswer, NotifiedCall};
 
 use super::function::NotifiedFunction;
 
@@ -38,7 +38,7 @@ pub struct PendingConnections {
 #[derive(Debug)]
 struct Pending {
     function: Arc<NotifiedFunction>,
-    call: Call,
+    call: NotifiedCall,
     /// A duplicate of the function's descriptor.
     socket: OwnedFd,
     to: SocketAddr,
@@ -56,11 +56,11 @@ impl PendingConnections {
     pub fn begin(
         &mut self,
         epoll: &OwnedFd,
-        (function, call): (&Arc<NotifiedFunction>, Call),
+        (function, call): (&Arc<NotifiedFunction>, NotifiedCall),
         (socket, to): (OwnedFd, SocketAddr),
-    ) -> Result<Option<Answer>, Errno> {
+    ) -> Result<Option<CallAnswer>, Errno> {
         if step(&socket, to)?.is_done() {
-            return Ok(Some(Answer::Value(0)));
+            return Ok(Some(CallAnswer::Value(0)));
         }
         self.make_room(epoll, function)?;
         let limit = sockopt::socket_timeout(&socket, Timeout::Send)?;
@@ -86,7 +86,7 @@ impl PendingConnections {
                     Err(error) => Err(error),
                 }
             }
-            Ok(ConnectionState::Done) => Ok(Answer::Value(0)),
+            Ok(ConnectionState::Done) => Ok(CallAnswer::Value(0)),
             Err(error) => Err(error),
         };
         self.end(epoll, key, done);
@@ -134,7 +134,7 @@ impl PendingConnections {
         if of(&self.pending) < MAX_PENDING { Ok(()) } else { Err(Errno::NOBUFS) }
     }
 
-    fn end(&mut self, epoll: &OwnedFd, key: u64, done: Result<Answer, Errno>) {
+    fn end(&mut self, epoll: &OwnedFd, key: u64, done: Result<CallAnswer, Errno>) {
         let Some(ended) = self.pending.remove(&key) else { return };
         // The function has the socket open too, so closing the copy does not remove it from epoll.
         let _ = epoll::delete(epoll, &ended.socket);

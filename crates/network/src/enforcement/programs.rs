@@ -9,7 +9,7 @@ use std::os::fd::BorrowedFd;
 
 use rustix::io::Errno;
 use snowmelt_kernel::bpf::Register::{R0, R1, R6, R7, R8};
-use snowmelt_kernel::bpf::{Assembler, Helper, Hook, Program, Size};
+use snowmelt_kernel::bpf::{Assembler, Helper, Hook, Size, VerifiedProgram};
 
 use super::addresses::{Ends, bind4, bind6, bind6_alone, connect4, connect6, send4, send6};
 use super::layout::{BpfTables, NAMESPACE, look_up};
@@ -20,9 +20,9 @@ type ProgramBody = fn(&mut Assembler, &Ends);
 
 /// Loads all programs. Linux before 5.15 lacks the hook by which IPv6-only sockets are recognised;
 /// then all IPv6 sockets are treated as such.
-pub fn load(functions: BorrowedFd<'_>, jobs: BorrowedFd<'_>) -> io::Result<Vec<Program>> {
+pub fn load(functions: BorrowedFd<'_>, jobs: BorrowedFd<'_>) -> io::Result<Vec<VerifiedProgram>> {
     let tables = BpfTables { functions, jobs };
-    let options = Program::load(Hook::SetSockOption, option());
+    let options = VerifiedProgram::load(Hook::SetSockOption, option());
     let all: [(Hook, ProgramBody); 6] = [
         (Hook::Bind4, bind4),
         (Hook::Bind6, if options.is_ok() { bind6 } else { bind6_alone }),
@@ -37,10 +37,10 @@ pub fn load(functions: BorrowedFd<'_>, jobs: BorrowedFd<'_>) -> io::Result<Vec<P
         begin(&mut a, tables, &ends);
         body(&mut a, &ends);
         finish(&mut a, &ends);
-        Program::load(hook, a)
+        VerifiedProgram::load(hook, a)
     });
     let rest = [(Hook::SocketCreate, create(tables)), (Hook::InetIngress, ingress(tables))];
-    let rest = rest.into_iter().map(|(hook, a)| Program::load(hook, a));
+    let rest = rest.into_iter().map(|(hook, a)| VerifiedProgram::load(hook, a));
     addresses.chain(rest).chain(options.ok().map(Ok)).collect()
 }
 

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use rustix::io::Errno;
-use snowmelt_kernel::notify::{self, Call};
+use snowmelt_kernel::notify::{self, NotifiedCall};
 
 const INET: u16 = 2;
 const INET6: u16 = 10;
@@ -13,7 +13,7 @@ const LONGEST: usize = 28;
 const SHORTEST6: usize = 24;
 
 /// The internet address that a call points to; none if it is of another family.
-pub fn read(call: &Call, address: u64, length: u64) -> Result<Option<SocketAddr>, Errno> {
+pub fn read(call: &NotifiedCall, address: u64, length: u64) -> Result<Option<SocketAddr>, Errno> {
     let mut bytes = [0; LONGEST];
     let length = LONGEST.min(usize::try_from(length).unwrap_or(LONGEST));
     let read = notify::read_memory(call.thread, address, &mut bytes[..length]);

@@ -12,7 +12,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use snowmelt_kernel::lock::{Lock, Share};
+use snowmelt_kernel::lock::{Lock, LockMode};
 use snowmelt_types::Digest;
 use snowmelt_wire::{CodeFile, SourceCode};
 
@@ -114,7 +114,7 @@ impl CodeStore {
     /// Locks stored code against removal as long as the returned lock lives.
     pub fn hold(folder: &Path) -> Result<Lock> {
         let opened = File::open(folder).map_err(state(folder))?;
-        let held = Lock::wait(opened, Share::Shared).map_err(state(folder))?;
+        let held = Lock::wait(opened, LockMode::Shared).map_err(state(folder))?;
         // The sweep moves code away while it holds the exclusive lock.
         match folder.is_dir() {
             true => Ok(held),
@@ -141,7 +141,7 @@ impl CodeStore {
                 continue;
             }
             let folder = File::open(entry.path()).map_err(state(&self.root));
-            let alone = Lock::attempt(folder?, Share::Exclusive).map_err(state(&self.root))?;
+            let alone = Lock::attempt(folder?, LockMode::Exclusive).map_err(state(&self.root))?;
             let Some(_alone) = alone else { continue };
             let bytes = bytes_of(&entry.path());
             if dry {

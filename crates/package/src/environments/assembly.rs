@@ -9,14 +9,18 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use snowmelt_types::Digest;
 
-use super::environment::{Manifest, site};
-use super::links::{WheelFolder, link};
-use super::lock::Pin;
-use super::state::InstallerState;
-use super::unpacking::unpack;
-use crate::storage::{FileLock, Once, Share, Workspace, blocking, files, make_folder, once};
-use crate::wheels::{LockedWheel, Wheel, WheelManifest, wheel};
-use crate::{Error, InstallProgress, Reporter, Result};
+use crate::blocking::blocking;
+use crate::environment::{Manifest, site};
+use crate::files::{self, make_folder};
+use crate::flock::{FileLock, LockMode};
+use crate::link::{Source, link};
+use crate::lock::Pin;
+use crate::once::{Once, once};
+use crate::shared::Shared;
+use crate::unpack::unpack;
+use crate::wheel::{self, LockedWheel, Wheel, WheelManifest};
+use crate::workspace::Workspace;
+use crate::{Error, Progress, Reporter, Result};
 
 /// The wheels of these pins, sorted by name. Two are unpacked concurrently, so that one is fetched
 /// while the other is compiled.
@@ -74,7 +78,7 @@ pub(crate) async fn lock_wheels(
     let mut held = Vec::new();
     for wheel in wheels {
         let lock = shared.store.wheel_lock(wheel.digest.as_str());
-        let lease = FileLock::acquire(&lock, Share::Shared, || ()).await?;
+        let lease = FileLock::acquire(&lock, LockMode::Shared, || ()).await?;
         let folder = shared.store.wheel(&wheel.digest);
         let Some(manifest) = WheelManifest::read_whole(&folder) else {
             return Err(Error::WheelMissing {

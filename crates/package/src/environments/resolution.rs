@@ -11,11 +11,12 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 use snowmelt_types::Digest;
 
-use super::lock::PackageLock;
-use super::state::InstallerState;
-use crate::python::uv::{Uv, useful_lines};
-use crate::storage::{FileLock, Share, write_atomically};
-use crate::{Error, InstallProgress, Python, Reporter, Requirement, Result};
+use crate::files::write_atomically;
+use crate::flock::{FileLock, LockMode};
+use crate::lock::Lock;
+use crate::shared::Shared;
+use crate::uv::{Uv, useful_lines};
+use crate::{Error, Progress, Python, Reporter, Requirement, Result};
 
 /// The time for which a cached result is used.
 const MAX_AGE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -55,8 +56,9 @@ pub(crate) async fn resolve(
     if let Some(lock) = cached(&path, shared.refresh) {
         return Ok(lock);
     }
-    let waiting = || progress.step(&InstallProgress::Waiting);
-    let held = FileLock::acquire(&shared.store.memo_lock(&key), Share::Exclusive, waiting).await?;
+    let waiting = || progress.step(&Progress::Waiting);
+    let held =
+        FileLock::acquire(&shared.store.memo_lock(&key), LockMode::Exclusive, waiting).await?;
     let answer = match cached(&path, shared.refresh) {
         Some(lock) => Ok(lock),
         None => resolve_and_cache(shared, requirements, &path, progress).await,

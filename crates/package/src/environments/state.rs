@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use snowmelt_types::ByteSize;
 
-use super::counts::EnvironmentCounters;
-use crate::storage::{FileLock, PackageStore, Share, files};
+use crate::counts::Counts;
+use crate::files;
+use crate::flock::{FileLock, LockMode};
+use crate::store::Store;
 use crate::{Python, Result};
 
 /// The state of an installer.
@@ -27,7 +29,7 @@ impl InstallerState {
     /// Takes a lock that prevents the cache from being removed while uv uses it. The cache folder
     /// is private, because uv creates world-writable files in it.
     pub(crate) async fn use_cache(&self) -> Result<FileLock> {
-        let held = FileLock::acquire(&self.store.cache_lock(), Share::Shared, || ()).await?;
+        let held = FileLock::acquire(&self.store.cache_lock(), LockMode::Shared, || ()).await?;
         files::make_folder(&self.store.cache(), 0o700)?;
         Ok(held)
     }

@@ -12,8 +12,12 @@ use snowmelt_types::{ByteSize, Digest};
 use super::inventory::{self, Item, ItemKind};
 use super::reclamation::Reclaimed;
 use crate::Result;
-use crate::environments::InstallerState;
-use crate::storage::{FileLock, PackageStore, Share, files};
+use crate::files;
+use crate::flock::{FileLock, LockMode};
+use crate::inventory::{self, Item, Kind};
+use crate::reclaim::Reclaimed;
+use crate::shared::Shared;
+use crate::store::Store;
 
 /// A lease of an environment on this host; dropping it gives it back.
 #[derive(Debug)]
@@ -29,8 +33,8 @@ pub(crate) fn hold(shared: &InstallerState, digest: &Digest) -> Result<Option<En
         return Ok(None);
     }
     let lock = shared.store.environment_lock(digest.as_str());
-    let lease = FileLock::try_acquire(&lock, Share::Shared)?;
-    Ok(lease.filter(|_| folder.is_dir()).map(|lease| EnvironmentLease { _lease: lease }))
+    let lease = FileLock::try_acquire(&lock, LockMode::Shared)?;
+    Ok(lease.filter(|_| folder.is_dir()).map(|lease| Held { _lease: lease }))
 }
 
 /// The packages that [`crate::Installer::gc`] with the size 0 would remove now.
@@ -54,7 +58,7 @@ pub(crate) fn count(store: &PackageStore) -> Result<Reclaimed> {
         }
     }
     let left = items.iter().map(|item| &item.folder).filter(|folder| !gone.contains(folder));
-    let cache = FileLock::try_acquire(&store.cache_lock(), Share::Exclusive)?;
+    let cache = FileLock::try_acquire(&store.cache_lock(), LockMode::Exclusive)?;
     let cache = cache.is_none().then(|| store.cache());
     let left = files::bytes_on_disk(left.cloned().chain(cache));
     let all =
@@ -65,5 +69,5 @@ pub(crate) fn count(store: &PackageStore) -> Result<Reclaimed> {
 }
 
 fn is_free(item: &Item) -> Result<bool> {
-    Ok(FileLock::try_acquire(&item.lock, Share::Exclusive)?.is_some())
+    Ok(FileLock::try_acquire(&item.lock, LockMode::Exclusive)?.is_some())
 }

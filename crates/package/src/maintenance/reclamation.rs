@@ -10,8 +10,10 @@ use std::io;
 
 use snowmelt_types::ByteSize;
 
-use super::inventory::{self, Item, ItemKind};
-use crate::storage::{FileLock, PackageStore, Share, remove_tree};
+use crate::files::remove_tree;
+use crate::flock::{FileLock, LockMode};
+use crate::inventory::{self, Item, Kind};
+use crate::store::Store;
 use crate::{Error, Result};
 
 /// The result of a garbage collection.
@@ -48,8 +50,8 @@ pub(crate) fn reclaim(
     Ok(done)
 }
 
-fn remove_cache(store: &PackageStore) -> Result<()> {
-    match FileLock::try_acquire(&store.cache_lock(), Share::Exclusive)? {
+fn remove_cache(store: &Store) -> Result<()> {
+    match FileLock::try_acquire(&store.cache_lock(), LockMode::Exclusive)? {
         Some(_alone) => remove_tree(&store.cache()),
         None => Ok(()),
     }
@@ -91,8 +93,8 @@ fn is_linked(linked: &HashMap<String, usize>, item: &Item) -> bool {
 
 /// Removes an item. Returns whether that was possible. The item is renamed first, so that a crash
 /// does not leave an incomplete item.
-pub(crate) fn remove(store: &PackageStore, item: &Item) -> Result<bool> {
-    let Some(alone) = FileLock::try_acquire(&item.lock, Share::Exclusive)? else {
+pub(crate) fn remove(store: &Store, item: &Item) -> Result<bool> {
+    let Some(alone) = FileLock::try_acquire(&item.lock, LockMode::Exclusive)? else {
         return Ok(false);
     };
     // Used since it was listed: a wheel may now be part of an environment that is not in the list.

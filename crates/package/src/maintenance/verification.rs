@@ -1,11 +1,11 @@
 //! Verifies the store against the packages' RECORDs again, on demand: a disk can change a file long
 //! after it was first verified.
 
-use super::inventory::{self, Item, ItemKind};
-use super::reclamation;
-use crate::storage::{FileLock, PackageStore, Share};
-use crate::wheels::{WheelManifest, record, site};
-use crate::{Error, Result};
+use crate::flock::{FileLock, LockMode};
+use crate::inventory::{self, Item, Kind};
+use crate::store::Store;
+use crate::wheel::{WheelManifest, site};
+use crate::{Error, Result, reclaim, record};
 
 /// A wheel that does not match its RECORD.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(crate) fn verify(store: &PackageStore) -> Result<Vec<Damaged>> {
     let wheels = items.iter().filter(|item| item.kind == ItemKind::Wheel);
     let mut found = Vec::new();
     for wheel in wheels {
-        let Some(lease) = FileLock::try_acquire(&wheel.lock, Share::Shared)? else { continue };
+        let Some(lease) = FileLock::try_acquire(&wheel.lock, LockMode::Shared)? else { continue };
         let Some(reason) = damage(wheel) else { continue };
         drop(lease);
         let package = WheelManifest::read(&wheel.folder).map(|found| found.wheel.name);

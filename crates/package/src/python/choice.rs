@@ -9,10 +9,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::uv::{self, Uv, useful_lines};
-use super::{Python, WantedPython, bundle, is_program};
-use crate::storage::{FileLock, Share, blocking, make_folder};
-use crate::{Error, Result};
+use crate::blocking::blocking;
+use crate::files::make_folder;
+use crate::flock::{FileLock, LockMode};
+use crate::python::{Python, WantedPython, is_program};
+use crate::uv::{self, Uv, useful_lines};
+use crate::{Error, Result, own};
 
 /// The folder of fetched interpreters in the state folder.
 const FETCHED: &str = "pythons";
@@ -87,7 +89,7 @@ async fn fetch(wanted: &WantedPython, default: &Python, state: &Path) -> Result<
     let Some(minor) = wanted.minors().next() else { return Err(missing(Vec::new())) };
     let folder = state.join(FETCHED);
     make_folder(&folder, 0o755)?;
-    let alone = FileLock::acquire(&folder.join("lock"), Share::Exclusive, || ()).await?;
+    let alone = FileLock::acquire(&folder.join("lock"), LockMode::Exclusive, || ()).await?;
     // Another caller may have fetched it meanwhile.
     if let Some(found) = find(wanted, state).await? {
         return Ok(found);

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use snowmelt_kernel::process::end_with_thread;
 use snowmelt_types::Digest;
 
-use crate::storage::{FileLock, Share, Workspace, files, make_folder};
+use crate::files::{self, make_folder};
+use crate::flock::{FileLock, LockMode};
+use crate::workspace::Workspace;
 use crate::{Error, Python, Result};
 
 /// An empty folder of the runtime.
@@ -66,7 +68,7 @@ fn digest(python: &Python) -> Digest {
 fn lease(all: &Path, name: &str) -> Result<FileLock> {
     let path = all.join(format!("{name}.lock"));
     loop {
-        if let Some(lease) = FileLock::try_acquire(&path, Share::Shared)? {
+        if let Some(lease) = FileLock::try_acquire(&path, LockMode::Shared)? {
             return Ok(lease);
         }
         // Another process is removing it, as a folder of another version.
@@ -117,7 +119,7 @@ fn remove_others(all: &Path, ours: &str) -> Result<()> {
             continue;
         }
         let lock = all.join(format!("{name}.lock"));
-        if let Some(alone) = FileLock::try_acquire(&lock, Share::Exclusive)? {
+        if let Some(alone) = FileLock::try_acquire(&lock, LockMode::Exclusive)? {
             // Renamed first, so that an incomplete folder never has a version's name.
             let trash = Workspace::new(&all.join(TMP))?;
             let _ = fs::rename(entry.path(), trash.path().join("removed"));

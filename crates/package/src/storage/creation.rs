@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::file_lock::{FileLock, Share};
 use crate::Result;
+use crate::flock::{FileLock, LockMode};
 
 /// An existing resource with its lease.
 #[derive(Debug)]
@@ -30,13 +31,13 @@ where
 {
     let mut made = false;
     loop {
-        let lease = FileLock::acquire(lock, Share::Shared, &waiting).await?;
+        let lease = FileLock::acquire(lock, LockMode::Shared, &waiting).await?;
         if let Some(found) = find() {
             lease.touch()?;
             return Ok(Once { found, lease, made });
         }
         drop(lease);
-        let Some(alone) = FileLock::try_acquire(lock, Share::Exclusive)? else {
+        let Some(alone) = FileLock::try_acquire(lock, LockMode::Exclusive)? else {
             // Other callers try too: without a pause, all might keep each other from getting the
             // lock.
             tokio::time::sleep(Duration::from_millis(5)).await;

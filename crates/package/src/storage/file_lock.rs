@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-pub(crate) use snowmelt_kernel::lock::Share;
+pub(crate) use snowmelt_kernel::lock::LockMode;
 use snowmelt_kernel::lock::{Lock, open};
 
 use crate::{Error, Result};
@@ -22,7 +22,7 @@ pub(crate) struct FileLock {
 
 impl FileLock {
     /// Takes the lock if it is free now.
-    pub(crate) fn try_acquire(path: &Path, share: Share) -> Result<Option<Self>> {
+    pub(crate) fn try_acquire(path: &Path, share: LockMode) -> Result<Option<Self>> {
         loop {
             let file = open(path).map_err(Error::io("open the lock", path))?;
             let Some(lock) = attempt(file, share, path)? else { return Ok(None) };
@@ -34,7 +34,11 @@ impl FileLock {
 
     /// Waits for the lock; `on_wait` is called once if it is not free. Polls, so that giving up
     /// (dropping the future) leaves no thread behind that still waits.
-    pub(crate) async fn acquire(path: &Path, share: Share, on_wait: impl FnOnce()) -> Result<Self> {
+    pub(crate) async fn acquire(
+        path: &Path,
+        share: LockMode,
+        on_wait: impl FnOnce(),
+    ) -> Result<Self> {
         const POLL: Duration = Duration::from_millis(20);
         if let Some(lock) = Self::try_acquire(path, share)? {
             return Ok(lock);
@@ -60,7 +64,7 @@ impl FileLock {
 }
 
 /// Locks an open file or folder without waiting; `None` if it is not free.
-pub(crate) fn attempt(file: File, share: Share, path: &Path) -> Result<Option<Lock>> {
+pub(crate) fn attempt(file: File, share: LockMode, path: &Path) -> Result<Option<Lock>> {
     Lock::attempt(file, share).map_err(Error::io("lock", path))
 }
 
@@ -78,8 +82,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lock");
         let stale = File::create(&path).unwrap();
-        FileLock::try_acquire(&path, Share::Exclusive).unwrap().unwrap().remove().unwrap();
-        let _new = FileLock::try_acquire(&path, Share::Exclusive).unwrap().unwrap();
+        FileLock::try_acquire(&path, LockMode::Exclusive).unwrap().unwrap().remove().unwrap();
+        let _new = FileLock::try_acquire(&path, LockMode::Exclusive).unwrap().unwrap();
         assert!(!is_at(&stale, &path).unwrap());
     }
 }

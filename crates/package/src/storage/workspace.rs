@@ -8,8 +8,8 @@ use std::path::Path;
 
 use snowmelt_kernel::lock::Lock;
 
-use super::file_lock::{Share, attempt};
-use super::files::remove_tree;
+use crate::files::remove_tree;
+use crate::flock::{LockMode, attempt};
 use crate::{Error, Result};
 
 /// A temporary folder, removed when it is dropped.
@@ -23,10 +23,10 @@ impl Workspace {
     /// Creates a workspace in `tmp`, which must exist.
     pub(crate) fn new(tmp: &Path) -> Result<Self> {
         // Blocks a sweep while a folder exists that is not locked yet.
-        let _creating = lock_folder(tmp, Share::Shared)?;
+        let _creating = lock_folder(tmp, LockMode::Shared)?;
         let folder = tempfile::Builder::new().prefix("work-").tempdir_in(tmp);
         let folder = folder.map_err(Error::io("make a folder in", tmp))?;
-        let lock = lock_folder(folder.path(), Share::Exclusive)?;
+        let lock = lock_folder(folder.path(), LockMode::Exclusive)?;
         Ok(Self { folder, _lock: lock })
     }
 
@@ -44,7 +44,7 @@ impl Workspace {
     pub(crate) fn sweep(tmp: &Path) -> Result<()> {
         let folder = File::open(tmp).map_err(Error::io("open", tmp))?;
         // Another process is creating a folder that is not locked yet: the next start sweeps.
-        let Some(_alone) = attempt(folder, Share::Exclusive, tmp)? else { return Ok(()) };
+        let Some(_alone) = attempt(folder, LockMode::Exclusive, tmp)? else { return Ok(()) };
         for entry in fs::read_dir(tmp).map_err(Error::io("read", tmp))?.flatten() {
             if is_abandoned(&entry.path()) {
                 tracing::info!(folder = %entry.path().display(), "removing interrupted work");
@@ -58,14 +58,14 @@ impl Workspace {
 }
 
 /// Waits for a sweep, which alone holds a folder exclusively, as long as it removes folders.
-fn lock_folder(path: &Path, share: Share) -> Result<Lock> {
+fn lock_folder(path: &Path, share: LockMode) -> Result<Lock> {
     let folder = File::open(path).map_err(Error::io("open", path))?;
     Lock::wait(folder, share).map_err(Error::io("lock", path))
 }
 
 fn is_abandoned(path: &Path) -> bool {
     let Ok(folder) = File::open(path) else { return false };
-    attempt(folder, Share::Exclusive, path).is_ok_and(|lock| lock.is_some())
+    attempt(folder, LockMode::Exclusive, path).is_ok_and(|lock| lock.is_some())
 }
 
 #[cfg(test)]

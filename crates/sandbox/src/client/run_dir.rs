@@ -12,7 +12,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use snowmelt_kernel::lock::{Lock, Share};
+use snowmelt_kernel::lock::{Lock, LockMode};
 
 use super::pidfd;
 use crate::message::MAX_LANES;
@@ -125,10 +125,10 @@ fn make_folder(path: &Path, with_parents: bool) -> io::Result<()> {
 }
 
 fn lock(folder: &Path) -> io::Result<Lock> {
-    Lock::wait(File::open(folder)?, Share::Exclusive)
+    Lock::wait(File::open(folder)?, LockMode::Exclusive)
 }
 
 fn is_free(folder: &Path) -> bool {
-    let locked = File::open(folder).and_then(|folder| Lock::attempt(folder, Share::Exclusive));
+    let locked = File::open(folder).and_then(|folder| Lock::attempt(folder, LockMode::Exclusive));
     locked.is_ok_and(|lock| lock.is_some())
 }

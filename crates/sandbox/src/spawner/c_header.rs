@@ -9,7 +9,7 @@ use std::mem::{offset_of, size_of};
 use std::path::{Path, PathBuf};
 
 use snowmelt_kernel::landlock::{self, PathBeneath, Ruleset};
-use snowmelt_kernel::layout::Layout;
+use snowmelt_kernel::layout::StructLayout;
 use snowmelt_kernel::process::{CAPABILITY_VERSION_3, CapabilityHeader, CapabilityWord};
 use snowmelt_kernel::{notify, packet};
 
@@ -183,7 +183,7 @@ fn tables() -> String {
 }
 
 /// A declaration in C, with a check that it has the same layout as in Rust.
-fn declare(layout: &Layout) -> String {
+fn declare(layout: &StructLayout) -> String {
     let name = layout.name;
     let mut text = format!("\nstruct {name} {{\n");
     for field in layout.fields {

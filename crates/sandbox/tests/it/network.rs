@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use crate::harness::{ask, python, read_all, spec, with_spawner, within};
 use crate::zygote::{Code, child, zygote};
 use snowmelt_kernel::bpf::Map;
-use snowmelt_kernel::notify::{Answer, Listener, calls};
+use snowmelt_kernel::notify::{CallAnswer, NotifyListener, calls};
 use snowmelt_sandbox::{Error, ForkSpec, Network, NetworkProgram, Sandbox};
 
 const SOCKETS: &str = "
@@ -141,11 +141,11 @@ const REFUSED: &str = "True\n4False\n9\nNone\n18\n18";
 /// Answers waiting calls up to the message, and returns their numbers, except the connections of
 /// the C library when it looks up users.
 fn refuse(listener: std::os::fd::OwnedFd) -> Vec<i64> {
-    let listener = Listener::from(listener);
+    let listener = NotifyListener::from(listener);
     let mut received = Vec::new();
     while received.last() != Some(&calls::SEND_MESSAGE) {
         let call = listener.receive().unwrap();
-        listener.answer(&call, Answer::Error(18)).unwrap();
+        listener.answer(&call, CallAnswer::Error(18)).unwrap();
         received.extend((call.number != calls::CONNECT).then_some(call.number));
     }
     received

@@ -16,7 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::BlobReader;
 use crate::block::BlobSummary;
-use crate::lock::{self, Lock, Share};
+use crate::lock::{self, Lock, LockMode};
 use crate::removal::Collected;
 use crate::{Error, Image, Result};
 
@@ -60,7 +60,7 @@ impl RawFiles {
             }
             // The access time only determines the order of eviction.
             let _ = file.set_times(FileTimes::new().set_accessed(SystemTime::now()));
-            locks.push(Lock::wait(file, Share::Shared).ok()?);
+            locks.push(Lock::wait(file, LockMode::Shared).ok()?);
             paths.push(path);
         }
         Some(LockedFiles { paths, _locks: locks })
@@ -81,7 +81,7 @@ impl RawFiles {
         // Locked during eviction, so that existing files of this image are kept.
         let present = image.blobs().map(|blob| self.path(blob));
         let _present: Vec<Lock> =
-            present.filter_map(|path| attempt_at(&path, Share::Shared)).collect();
+            present.filter_map(|path| attempt_at(&path, LockMode::Shared)).collect();
         if !self.make_room(needed)? {
             return Ok(None);
         }
@@ -117,7 +117,7 @@ impl RawFiles {
 
     /// Acquires the write lock and removes temporary files; `None` if another process has the lock.
     fn lock(&self) -> Result<Option<Lock>> {
-        let Some(lock) = lock::attempt(&self.folder.join("lock"), Share::Exclusive)? else {
+        let Some(lock) = lock::attempt(&self.folder.join("lock"), LockMode::Exclusive)? else {
             return Ok(None);
         };
         let entries = fs::read_dir(&self.folder).map_err(Error::io("read", &self.folder))?;
@@ -176,10 +176,10 @@ fn is_sealed(found: &Metadata, blob: &BlobSummary) -> bool {
 
 /// Returns whether no process has the file locked.
 fn is_free(path: &Path) -> bool {
-    attempt_at(path, Share::Exclusive).is_some()
+    attempt_at(path, LockMode::Exclusive).is_some()
 }
 
-fn attempt_at(path: &Path, share: Share) -> Option<Lock> {
+fn attempt_at(path: &Path, share: LockMode) -> Option<Lock> {
     Lock::attempt(File::open(path).ok()?, share).ok()?
 }
 

@@ -13,7 +13,7 @@ use std::time::SystemTime;
 use super::journal::{BlockKey, Journal};
 use super::usage::KeyUsage;
 use crate::block::BlockDigest;
-use crate::lock::{self, Lock, Share};
+use crate::lock::{self, Lock, LockMode};
 use crate::{Error, Result};
 
 /// The folder of the tenants' blocks.
@@ -173,7 +173,7 @@ impl BlockFolder {
 
 /// Takes the owner's lock; `None` if another process has it.
 pub(super) fn lock(folder: &Path) -> Result<Option<Lock>> {
-    lock::attempt(&folder.join("lock"), Share::Exclusive)
+    lock::attempt(&folder.join("lock"), LockMode::Exclusive)
 }
 
 /// Removes incomplete files of an earlier process.

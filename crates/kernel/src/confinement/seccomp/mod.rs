@@ -18,30 +18,30 @@ use serde::{Deserialize, Serialize};
 /// A policy in the form of its JSON file.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Policy {
+pub struct SeccompPolicy {
     /// Refusals by error number, checked in order before `allow`.
     #[serde(default)]
-    pub refuse: Vec<Refusal>,
+    pub refuse: Vec<CallRefusal>,
     /// The allowed calls.
-    pub allow: Calls,
+    pub allow: CallSet,
 }
 
 /// Calls with their own error number.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Refusal {
+pub struct CallRefusal {
     /// The reason, for readers of the file.
     pub why: String,
     /// The error number.
     pub errno: u16,
     /// The calls.
-    pub calls: Calls,
+    pub calls: CallSet,
 }
 
 /// A set of calls.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Calls {
+pub struct CallSet {
     /// Names on all architectures.
     #[serde(default)]
     pub names: Vec<String>,
@@ -66,7 +66,7 @@ pub struct Conditional {
 
 /// A compiled policy: the instructions in the kernel's form.
 #[derive(Clone, Debug)]
-pub struct Program(pub(crate) Vec<sock_filter>);
+pub struct FilterProgram(pub(crate) Vec<sock_filter>);
 
 /// A policy that cannot be compiled.
 #[derive(Debug, thiserror::Error)]
@@ -87,7 +87,7 @@ fn jump(count: usize) -> sock_filter {
     sock_filter { code: JUMP, jt: 0, jf: 0, k: count as u32 }
 }
 
-impl Policy {
+impl SeccompPolicy {
     /// Parses a policy.
     pub fn parse(json: &str) -> Result<Self, CompileError> {
         serde_json::from_str(json).map_err(|error| CompileError(error.to_string()))
@@ -104,7 +104,7 @@ impl Policy {
     }
 
     /// Compiles it for the architecture that this program runs on.
-    pub fn compile(&self) -> Result<Program, CompileError> {
+    pub fn compile(&self) -> Result<FilterProgram, CompileError> {
         self.compile_for(std::env::consts::ARCH)
     }
 
@@ -116,7 +116,7 @@ impl Policy {
     /// # Errors
     /// When a call has conditions here that differ from those in `wider`, or `wider` has a refusal
     /// that this policy has not.
-    pub fn compile_within(&self, wider: &Self) -> Result<Program, CompileError> {
+    pub fn compile_within(&self, wider: &Self) -> Result<FilterProgram, CompileError> {
         let conditions = |policy: &Self| -> Vec<_> {
             let all = policy.allow.conditional.iter();
             all.map(|call| (call.name.clone(), format!("{:?}", call.when))).collect()
@@ -139,24 +139,24 @@ impl Policy {
         let mut names: Vec<_> = wider_names.filter(|name| !ours.contains(&name)).collect();
         // A call has an entry for each of its conditions.
         names.dedup();
-        let rest = Refusal {
+        let rest = CallRefusal {
             why: "the wider policy allows it".to_owned(),
             errno: libc::EPERM as u16,
-            calls: Calls { names, ..Calls::default() },
+            calls: CallSet { names, ..CallSet::default() },
         };
         let mut plain = Vec::new();
         let mut conditional = Vec::new();
         let own = self.refuse.iter().filter(|refusal| !wider.refuse.contains(refusal));
         for refusal in own.chain([&rest]) {
-            let compile = |calls: &Calls| {
+            let compile = |calls: &CallSet| {
                 compile_calls(calls, Action::Errno(refusal.errno), Action::Allow, architecture)
             };
             let answer = ERRNO | u32::from(refusal.errno);
-            let whatever = Calls { conditional: Vec::new(), ..refusal.calls.clone() };
+            let whatever = CallSet { conditional: Vec::new(), ..refusal.calls.clone() };
             plain.push((compile(&whatever)?, answer));
             let with = refusal.calls.conditional.clone();
             if !with.is_empty() {
-                let with = Calls { conditional: with, ..Calls::default() };
+                let with = CallSet { conditional: with, ..CallSet::default() };
                 conditional.extend(jump_on_where_allowed(compile(&with)?));
             }
         }
@@ -164,23 +164,23 @@ impl Policy {
         let mut chained = search::answer_numbers(&plain);
         chained.extend(conditional);
         chained.push(sock_filter { code: RETURN, jt: 0, jf: 0, k: ALLOW });
-        Ok(Program(chained))
+        Ok(FilterProgram(chained))
     }
 
     /// Compiles a program that refuses every call that this policy allows, whatever its arguments,
     /// and allows the others: for a process that has a wider policy already.
-    pub fn compile_refusal(&self) -> Result<Program, CompileError> {
+    pub fn compile_refusal(&self) -> Result<FilterProgram, CompileError> {
         let conditional = self.allow.conditional.iter().map(|call| call.name.clone());
         let mut names: Vec<_> = self.allow.names.iter().cloned().chain(conditional).collect();
         // A call has an entry for each of its conditions.
         names.sort_unstable();
         names.dedup();
-        let calls = Calls { names, only: self.allow.only.clone(), conditional: Vec::new() };
+        let calls = CallSet { names, only: self.allow.only.clone(), conditional: Vec::new() };
         let architecture = std::env::consts::ARCH;
         let mut chained = self.refusals(architecture)?;
         let refused = Action::Errno(PERMISSION);
         chained.extend(compile_calls(&calls, refused, Action::Allow, architecture)?);
-        Ok(Program(chained))
+        Ok(FilterProgram(chained))
     }
 
     fn refusals(&self, architecture: &str) -> Result<BpfProgram, CompileError> {
@@ -194,19 +194,19 @@ impl Policy {
     }
 
     /// Compiles it for an architecture by its Rust name.
-    pub fn compile_for(&self, architecture: &str) -> Result<Program, CompileError> {
+    pub fn compile_for(&self, architecture: &str) -> Result<FilterProgram, CompileError> {
         let mut chained = self.refusals(architecture)?;
         let denied = || Action::Errno(PERMISSION);
-        let plain = Calls { conditional: Vec::new(), ..self.allow.clone() };
+        let plain = CallSet { conditional: Vec::new(), ..self.allow.clone() };
         let plain = compile_calls(&plain, Action::Allow, denied(), architecture)?;
         chained.extend(search::allow_numbers(&plain));
-        let rest = Calls { conditional: self.allow.conditional.clone(), ..Calls::default() };
+        let rest = CallSet { conditional: self.allow.conditional.clone(), ..CallSet::default() };
         chained.extend(compile_calls(&rest, Action::Allow, denied(), architecture)?);
-        Ok(Program(chained))
+        Ok(FilterProgram(chained))
     }
 }
 
-impl Calls {
+impl CallSet {
     /// The names of an architecture that are allowed whatever the arguments.
     fn all_names(&self, architecture: &str) -> Vec<&String> {
         let only = self.only.get(architecture).into_iter().flatten();
@@ -222,7 +222,7 @@ enum Action {
 }
 
 fn compile_calls(
-    calls: &Calls,
+    calls: &CallSet,
     matched: Action,
     otherwise: Action,
     architecture: &str,
@@ -255,7 +255,7 @@ fn jump_on_where_allowed(mut program: BpfProgram) -> BpfProgram {
     program
 }
 
-impl Program {
+impl FilterProgram {
     /// Installs it in the calling thread, which must have `no_new_privs` or SYS_ADMIN; its children
     /// and the programs that it executes inherit it, and it cannot be removed.
     pub fn install(&self) -> io::Result<()> {

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use snowmelt_kernel::lock::{Lock, Share};
+use snowmelt_kernel::lock::{Lock, LockMode};
 use snowmelt_types::Tenant;
 
 use super::{FileStore, TEMPORARY, UNUSED_KEPT};
@@ -147,7 +147,7 @@ fn remove_tree(
     if is_being_made || !may_go(&found) {
         return Ok(());
     }
-    let Some(_unused) = Lock::attempt(folder, Share::Exclusive)? else { return Ok(()) };
+    let Some(_unused) = Lock::attempt(folder, LockMode::Exclusive)? else { return Ok(()) };
     if let Some(links) = counted {
         return count(&path, links);
     }

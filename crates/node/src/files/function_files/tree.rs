@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use snowmelt_api::{FileRef, FileRefs, check_files};
-use snowmelt_kernel::lock::{Lock, Share};
+use snowmelt_kernel::lock::{Lock, LockMode};
 use snowmelt_types::{Digest, SandboxId, Tenant};
 
 use super::{FileStore, TEMPORARY};
@@ -117,7 +117,7 @@ fn used(path: &Path) -> std::io::Result<Option<Lock>> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         opened => opened?,
     };
-    let lock = Lock::wait(folder, Share::Shared)?;
+    let lock = Lock::wait(folder, LockMode::Shared)?;
     // The one who held the exclusive lock may have removed the folder.
     match path.metadata() {
         Ok(found) if found.ino() == lock.file().metadata()?.ino() => {

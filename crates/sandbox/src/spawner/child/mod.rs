@@ -27,7 +27,7 @@ use rustix::process::{
     waitid,
 };
 use snowmelt_kernel::clone::Cloned;
-use snowmelt_kernel::execute::Program;
+use snowmelt_kernel::execute::ExecProgram;
 use snowmelt_kernel::mount::{self, Attributes};
 use snowmelt_kernel::namespace::{flags, unshare};
 use snowmelt_kernel::{fds, landlock, memory, notify, process, seccomp};
@@ -77,7 +77,7 @@ pub(super) struct Child<'a> {
     pub log: &'a OwnedFd,
     /// The spawner's own pidfd.
     pub spawner: &'a OwnedFd,
-    pub filter: &'a seccomp::Program,
+    pub filter: &'a seccomp::FilterProgram,
     /// The files of `/proc` to cover; see [`masked`].
     pub masked: &'a [&'static str],
     pub open_files: u64,
@@ -90,7 +90,7 @@ pub(super) struct Child<'a> {
     /// The address notifier with the other end of the spawner's socket pair. `None` if the network
     /// has no notifier.
     pub notifier: Option<(&'a NotifierSetup, &'a OwnedFd)>,
-    pub program: &'a Program,
+    pub program: &'a ExecProgram,
     /// The path of the program, for error messages.
     pub path: &'a str,
     pub kind: ChildKind<'a>,
@@ -277,8 +277,8 @@ impl Child<'_> {
 }
 
 /// Converts command and environment into the kernel's form.
-pub(super) fn prepare(spec: &SandboxSpec) -> Result<Program, StepFault> {
-    let program = Program::new(&spec.command, &spec.env);
+pub(super) fn prepare(spec: &SandboxSpec) -> Result<ExecProgram, StepFault> {
+    let program = ExecProgram::new(&spec.command, &spec.env);
     doing("take the command", program.map_err(|error| io::Error::other(error.to_string())))
 }
 

@@ -14,7 +14,7 @@ use std::os::fd::{OwnedFd, RawFd};
 
 use rustix::process::{Resource, getrlimit};
 use snowmelt_kernel::notify;
-use snowmelt_kernel::seccomp::Program;
+use snowmelt_kernel::seccomp::FilterProgram;
 
 use super::sync::{self, ChildMessage};
 use crate::fault::StepFault;
@@ -26,7 +26,7 @@ pub(in crate::spawner) struct NotifierSetup {
     /// The number of the handover descriptor, which is also the sandbox's limit of descriptors.
     pub handover_fd: u32,
     /// The filter that makes the sandbox's calls wait.
-    pub filter: Program,
+    pub filter: FilterProgram,
 }
 
 /// The seccomp listener of a sandbox.

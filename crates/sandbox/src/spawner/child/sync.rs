@@ -24,7 +24,7 @@ pub(crate) const FAULT: &str = "fault ";
 /// A message of a child, or the end of its socket.
 pub(in crate::spawner) enum ChildMessage {
     /// A child of a zygote runs and is this process.
-    Here(packet::Sender),
+    Here(packet::PacketSender),
     /// The child has a seccomp listener, which is this descriptor.
     Listener(OwnedFd),
     /// A step failed.

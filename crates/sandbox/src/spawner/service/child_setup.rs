@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use snowmelt_kernel::packet::Sender;
+use snowmelt_kernel::packet::PacketSender;
 
 use super::record::{ChildPurpose, Forked, ProcessOrigin, StartPhase, Starting};
 use super::{EventSubject, Service};
@@ -21,7 +21,7 @@ use crate::weaken::{Defence, is_disabled};
 impl Service {
     /// Handles the report of a child: puts its process into its control group and lets it continue.
     /// A sender without the id made for this child is an attack, and its zygote is killed.
-    pub(super) fn child_is_here(&mut self, token: SandboxToken, sender: Sender) {
+    pub(super) fn child_is_here(&mut self, token: SandboxToken, sender: PacketSender) {
         let (fault, attacker) = match self.adopt(token, sender) {
             Ok(()) => match self.go_on(token) {
                 Ok(()) => return,
@@ -50,7 +50,7 @@ impl Service {
     }
 
     /// Verifies the process of a child, and keeps its pidfd.
-    fn adopt(&mut self, token: SandboxToken, sender: Sender) -> Result<(), StepFault> {
+    fn adopt(&mut self, token: SandboxToken, sender: PacketSender) -> Result<(), StepFault> {
         let gone = || io::Error::from(io::ErrorKind::NotFound);
         let expected = self.forked_id(token).ok_or_else(gone);
         let expected = doing("find the child's zygote", expected)?;
@@ -129,7 +129,7 @@ impl Service {
 
 /// Opens the process if it has the user id that only this child can have: the pid could have been
 /// reused since it sent its message.
-fn open_process(sender: Sender, expected_uid: u32) -> io::Result<OwnedFd> {
+fn open_process(sender: PacketSender, expected_uid: u32) -> io::Result<OwnedFd> {
     let unknown_process = || io::Error::from(io::ErrorKind::PermissionDenied);
     let pid = Pid::from_raw(sender.pid).ok_or_else(unknown_process)?;
     let pidfd = pidfd_open(pid, PidfdFlags::empty())?;

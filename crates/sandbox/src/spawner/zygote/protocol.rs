@@ -130,11 +130,11 @@ impl Entries {
 pub(in crate::spawner) fn send_setup(
     sync: &OwnedFd,
     open_files: u64,
-    filter: Option<&seccomp::Program>,
+    filter: Option<&seccomp::FilterProgram>,
     notifier: Option<&NotifierSetup>,
     fds: &[&OwnedFd],
 ) -> io::Result<()> {
-    let filter = filter.map(seccomp::Program::to_bytes).unwrap_or_default();
+    let filter = filter.map(seccomp::FilterProgram::to_bytes).unwrap_or_default();
     let waiting = notifier.map(|notifier| notifier.filter.to_bytes()).unwrap_or_default();
     let open_files = notifier.map_or(open_files, |notifier| notifier.handover_fd.into());
     let filter_bytes = filter.len() as u32;
