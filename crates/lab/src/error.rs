@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use snowmelt_network::netlink::BatchFailure;
 use snowmelt_types::{Code, ErrorReport, HostName, Report};
 
-use crate::parameters::Kind;
+use crate::parameters::ServiceKind;
 
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +64,7 @@ pub enum Error {
     #[error("the {} of a lab needs `{}`, which cannot be found", kind.name(), program.display())]
     Program {
         /// The service.
-        kind: Kind,
+        kind: ServiceKind,
         /// The program that was looked for.
         program: PathBuf,
     },

@@ -8,9 +8,9 @@ use serde::Serialize;
 use snowmelt_types::HostName;
 
 use crate::folder::{self, Folder, Roots};
-use crate::members::{Fault, Host, Machine, Member, Service, fault, process_of};
+use crate::members::{Fault, LabHost, LabMember, Machine, Service, fault, process_of};
 use crate::namespace::{self, Namespace};
-use crate::parameters::Plan;
+use crate::parameters::LabPlan;
 use crate::process::Process;
 use crate::{Error, Result};
 
@@ -41,12 +41,12 @@ pub struct Lab {
     name: HostName,
     pub(crate) roots: Roots,
     pub(crate) folder: Folder,
-    pub(crate) plan: Plan,
+    pub(crate) plan: LabPlan,
 }
 
 impl Lab {
     /// A lab that may not exist yet.
-    pub(crate) fn of(roots: &Roots, name: &HostName, plan: Plan) -> Self {
+    pub(crate) fn of(roots: &Roots, name: &HostName, plan: LabPlan) -> Self {
         let folder = Folder::of(roots, name);
         Self { name: name.clone(), roots: roots.clone(), folder, plan }
     }
@@ -75,12 +75,12 @@ impl Lab {
     }
 
     /// The parameters of the lab.
-    pub fn plan(&self) -> &Plan {
+    pub fn plan(&self) -> &LabPlan {
         &self.plan
     }
 
     /// The hosts of the lab.
-    pub fn hosts(&self) -> Vec<Host> {
+    pub fn hosts(&self) -> Vec<LabHost> {
         (1..=self.plan.hosts).map(|number| self.host(number)).collect()
     }
 
@@ -91,16 +91,16 @@ impl Lab {
     }
 
     /// The services and hosts of the lab, in the order in which they are started.
-    pub fn members(&self) -> Vec<Member> {
-        let services = self.services().into_iter().map(Member::Service);
-        services.chain(self.hosts().into_iter().map(Member::Host)).collect()
+    pub fn members(&self) -> Vec<LabMember> {
+        let services = self.services().into_iter().map(LabMember::Service);
+        services.chain(self.hosts().into_iter().map(LabMember::Host)).collect()
     }
 
     /// Reads the current states of the lab's hosts.
     ///
     /// # Errors
     /// A file of the lab cannot be read.
-    pub fn states(&self) -> Result<Vec<State<Host>>> {
+    pub fn states(&self) -> Result<Vec<State<LabHost>>> {
         self.hosts().into_iter().map(|host| state(host.machine.clone(), host)).collect()
     }
 
@@ -116,7 +116,7 @@ impl Lab {
     ///
     /// # Errors
     /// Fails if no host or service has that name.
-    pub fn member_named(&self, name: &str) -> Result<Member> {
+    pub fn member_named(&self, name: &str) -> Result<LabMember> {
         let mut members = self.members();
         if let Some(at) = members.iter().position(|member| member.machine().name == name) {
             return Ok(members.swap_remove(at));
@@ -126,7 +126,7 @@ impl Lab {
     }
 
     /// The host with the gateway.
-    pub fn control(&self) -> Host {
+    pub fn control(&self) -> LabHost {
         self.host(1)
     }
 
@@ -174,8 +174,8 @@ impl Lab {
         Ok(())
     }
 
-    pub(crate) fn host(&self, number: u32) -> Host {
-        Host::new(&self.folder, number, &self.plan)
+    pub(crate) fn host(&self, number: u32) -> LabHost {
+        LabHost::new(&self.folder, number, &self.plan)
     }
 
     /// The namespace of the bridge.

@@ -40,8 +40,10 @@ mod standby;
 pub use error::Error;
 pub use folder::Roots;
 pub use lab::{Lab, State};
-pub use members::{Address, Fault, Host, Machine, Member, Program, Provider, Service};
-pub use parameters::{BitRate, Kind, Link, MAX_HOSTS, ParseRateError, Plan, PoolPlan, ServicePlan};
+pub use members::{Address, Fault, LabHost, LabMember, LabProgram, Machine, Provider, Service};
+pub use parameters::{
+    BitRate, LabLink, LabPlan, MAX_HOSTS, ParseRateError, PoolPlan, ServiceKind, ServicePlan,
+};
 
 /// The result of this crate's calls.
 pub type Result<T> = std::result::Result<T, Error>;

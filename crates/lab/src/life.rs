@@ -14,9 +14,9 @@ use snowmelt_types::HostName;
 use crate::faults::partition_new_hosts;
 use crate::folder::{self, Folder, Roots};
 use crate::lab::Lab;
-use crate::members::{Host, Member, Program, disk, service};
+use crate::members::{LabHost, LabMember, LabProgram, disk, service};
 use crate::network::wiring;
-use crate::parameters::{Kind, MAX_HOSTS, Plan};
+use crate::parameters::{LabPlan, MAX_HOSTS, ServiceKind};
 use crate::process::{self, Process};
 use crate::{Error, Result, namespace};
 
@@ -30,12 +30,17 @@ impl Lab {
     /// # Errors
     /// A lab of that name is running, the program of a service is missing, or the kernel refuses a
     /// step.
-    pub fn up(roots: &Roots, name: &HostName, plan: Plan, program: &impl Program) -> Result<Self> {
+    pub fn up(
+        roots: &Roots,
+        name: &HostName,
+        plan: LabPlan,
+        program: &impl LabProgram,
+    ) -> Result<Self> {
         check(plan.hosts)?;
         let _lock = folder::lock(roots)?;
         let lab = Self::of(roots, name, with_programs(plan)?);
         if lab.folder.exists() {
-            if lab.folder.plan::<Plan>()?.is_some() && runs(&lab.folder) {
+            if lab.folder.plan::<LabPlan>()?.is_some() && runs(&lab.folder) {
                 return Err(Error::Runs { name: name.clone() });
             }
             clear(&lab.folder)?;
@@ -64,19 +69,19 @@ impl Lab {
     ///
     /// # Errors
     /// Fails as [`Lab::up`]; the hosts added before the error stay until [`Lab::down`].
-    pub fn add(&mut self, hosts: u32, program: &impl Program) -> Result<Vec<Host>> {
+    pub fn add(&mut self, hosts: u32, program: &impl LabProgram) -> Result<Vec<LabHost>> {
         let _lock = self.lock()?;
         // Another process may have added hosts.
         self.plan = Self::open(&self.roots, self.name())?.plan;
         let first = self.plan.hosts + 1;
         let last = self.plan.hosts.saturating_add(hosts);
         check(last)?;
-        let added: Vec<Host> = (first..=last).map(|number| self.host(number)).collect();
-        let new: Vec<Member> = added.iter().cloned().map(Member::Host).collect();
+        let added: Vec<LabHost> = (first..=last).map(|number| self.host(number)).collect();
+        let new: Vec<LabMember> = added.iter().cloned().map(LabMember::Host).collect();
         wiring::connect(
             &mut self.bridge()?,
             (&self.members(), &new),
-            (|_: &Member| true, program),
+            (|_: &LabMember| true, program),
         )?;
         self.plan.hosts = last;
         self.folder.write_plan(&self.plan)?;
@@ -96,10 +101,10 @@ fn check(hosts: u32) -> Result<()> {
 }
 
 /// Returns the plan with the paths of the services' programs, which are started again later.
-fn with_programs(mut plan: Plan) -> Result<Plan> {
+fn with_programs(mut plan: LabPlan) -> Result<LabPlan> {
     let registry = &mut plan.registry;
     let store = &mut plan.store;
-    for (kind, planned) in [(Kind::Registry, registry), (Kind::Store, store)] {
+    for (kind, planned) in [(ServiceKind::Registry, registry), (ServiceKind::Store, store)] {
         if let Some(planned) = planned {
             planned.program = service::find(kind, &planned.program)?;
         }
@@ -107,14 +112,14 @@ fn with_programs(mut plan: Plan) -> Result<Plan> {
     Ok(plan)
 }
 
-fn make(lab: &Lab, program: &impl Program) -> Result<()> {
+fn make(lab: &Lab, program: &impl LabProgram) -> Result<()> {
     lab.folder.create()?;
     lab.folder.write_token()?;
     if let Some(pool) = &lab.plan.pool {
         lab.folder.write_provider(&pool.program)?;
     }
     let mut bridge = wiring::add_bridge(lab)?;
-    let starts = |member: &Member| lab.is_to_start(member);
+    let starts = |member: &LabMember| lab.is_to_start(member);
     wiring::connect(&mut bridge, (&[], &lab.members()), (starts, program))?;
     lab.folder.write_plan(&lab.plan)
 }

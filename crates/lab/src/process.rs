@@ -235,9 +235,9 @@ pub(crate) mod tests {
 
     /// A process that ends with the test, even if the test fails, together with all processes below
     /// it.
-    pub(crate) struct Started(Child);
+    pub(crate) struct ChildProcess(Child);
 
-    impl Started {
+    impl ChildProcess {
         pub fn by(command: &mut Command) -> Self {
             Self(command.spawn().unwrap())
         }
@@ -247,7 +247,7 @@ pub(crate) mod tests {
         }
     }
 
-    impl Deref for Started {
+    impl Deref for ChildProcess {
         type Target = Child;
 
         fn deref(&self) -> &Child {
@@ -255,13 +255,13 @@ pub(crate) mod tests {
         }
     }
 
-    impl DerefMut for Started {
+    impl DerefMut for ChildProcess {
         fn deref_mut(&mut self) -> &mut Child {
             &mut self.0
         }
     }
 
-    impl Drop for Started {
+    impl Drop for ChildProcess {
         fn drop(&mut self) {
             if let Some(process) = Process::of(self.0.id() as i32) {
                 let _ = send(&process.with_below(), Signal::KILL);
@@ -283,7 +283,7 @@ pub(crate) mod tests {
     #[test]
     fn a_frozen_process_and_those_below_it_go_on_when_they_are_thawed() {
         let mut shell = Command::new("sh");
-        let child = Started::by(shell.args(["-c", "sleep 3600 & sleep 3600"]));
+        let child = ChildProcess::by(shell.args(["-c", "sleep 3600 & sleep 3600"]));
         let root = child.process();
         // A shell that has begun to start a program cannot be stopped before it has.
         let sleeps = |process: &Process| {
@@ -313,7 +313,7 @@ pub(crate) mod tests {
         let code = "import ctypes, platform, threading, time
 threading.Thread(target=time.sleep, args=(3600,)).start()
 ctypes.CDLL(None).syscall({'x86_64': 60, 'aarch64': 93}[platform.machine()], 0)";
-        let child = Started::by(Command::new("python3").args(["-c", code]));
+        let child = ChildProcess::by(Command::new("python3").args(["-c", code]));
         let seen = child.process();
         let state = || {
             let stat = fs::read_to_string(format!("/proc/{}/stat", seen.pid)).unwrap();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::lab::Lab;
-use crate::members::{Host, Member, Program, process_of};
+use crate::members::{LabHost, LabMember, LabProgram, process_of};
 use crate::process::Process;
 use crate::{Error, Result};
 
@@ -16,7 +16,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Lab {
     /// Whether a member is started with the lab.
-    pub(crate) fn is_to_start(&self, member: &Member) -> bool {
+    pub(crate) fn is_to_start(&self, member: &LabMember) -> bool {
         let started = self.plan.pool.as_ref().map_or(u32::MAX, |pool| pool.started);
         member.host().is_none_or(|host| host.machine.number <= started)
     }
@@ -25,7 +25,7 @@ impl Lab {
     ///
     /// # Errors
     /// A file of the lab cannot be read.
-    pub fn running(&self) -> Result<Vec<Host>> {
+    pub fn running(&self) -> Result<Vec<LabHost>> {
         let mut running = Vec::new();
         for host in self.hosts().into_iter().filter(|host| !host.is_control()) {
             if process_of(&host.machine)?.is_some_and(Process::is_alive) {
@@ -39,14 +39,14 @@ impl Lab {
     ///
     /// # Errors
     /// A process cannot be started.
-    pub fn start(&self, count: u32, program: &impl Program) -> Result<()> {
+    pub fn start(&self, count: u32, program: &impl LabProgram) -> Result<()> {
         let _lock = self.lock()?;
         let running = self.running()?;
         let missing = (count as usize).saturating_sub(running.len());
         let rest = self.hosts().into_iter().filter(|host| !host.is_control());
         let rest = rest.filter(|host| !running.contains(host));
         for host in rest.take(missing) {
-            Member::Host(host).start_again(program)?;
+            LabMember::Host(host).start_again(program)?;
         }
         Ok(())
     }
@@ -55,7 +55,7 @@ impl Lab {
     ///
     /// # Errors
     /// The process cannot be signalled.
-    pub fn stop(&self, host: &Host) -> Result<()> {
+    pub fn stop(&self, host: &LabHost) -> Result<()> {
         let _lock = self.lock()?;
         let Some(process) = process_of(&host.machine)? else { return Ok(()) };
         process.signal(Signal::TERM)?;
@@ -75,7 +75,7 @@ impl Lab {
     ///
     /// # Errors
     /// Fails if no host other than control has that name.
-    pub fn other_host(&self, name: &str) -> Result<Host> {
+    pub fn other_host(&self, name: &str) -> Result<LabHost> {
         let found = self.member_named(name)?.host().filter(|host| !host.is_control()).cloned();
         found.ok_or_else(|| Error::NoHost {
             lab: self.name().clone(),

@@ -7,7 +7,7 @@ use snowmelt_network::netlink::Batch;
 
 use super::{clock, corruption};
 use crate::lab::Lab;
-use crate::members::{Fault, Host, Machine, Member, Program, disk, fault, process_of};
+use crate::members::{Fault, LabHost, LabMember, LabProgram, Machine, disk, fault, process_of};
 use crate::namespace::{self, Namespace};
 use crate::network::{ETH0, device, port, set_shape, shape};
 use crate::{Error, Result, process};
@@ -20,7 +20,7 @@ impl Lab {
     ///
     /// # Errors
     /// The kernel refuses a step, or this member cannot have the fault.
-    pub fn fail(&self, member: &Member, fault: Fault) -> Result<()> {
+    pub fn fail(&self, member: &LabMember, fault: Fault) -> Result<()> {
         let _lock = self.lock()?;
         let machine = member.machine();
         check(self, member, fault)?;
@@ -41,7 +41,7 @@ impl Lab {
     ///
     /// # Errors
     /// The kernel refuses a step.
-    pub fn heal(&self, member: &Member, program: &impl Program) -> Result<()> {
+    pub fn heal(&self, member: &LabMember, program: &impl LabProgram) -> Result<()> {
         let _lock = self.lock()?;
         for fault in fault::of(member.machine())? {
             self.set(member, fault, false)?;
@@ -54,14 +54,14 @@ impl Lab {
     ///
     /// # Errors
     /// The kernel refuses a step.
-    pub fn restart(&self, member: &Member, program: &impl Program) -> Result<()> {
+    pub fn restart(&self, member: &LabMember, program: &impl LabProgram) -> Result<()> {
         let _lock = self.lock()?;
         let machine = member.machine();
         kill(machine, fault::of(machine)?)?;
         member.start_again(program)
     }
 
-    fn set(&self, member: &Member, fault: Fault, begins: bool) -> Result<()> {
+    fn set(&self, member: &LabMember, fault: Fault, begins: bool) -> Result<()> {
         let machine = member.machine();
         match (fault, member.host()) {
             (Fault::Kill, _) => Ok(()),
@@ -91,7 +91,7 @@ pub(crate) fn partition_new_hosts(lab: &Lab) -> Result<()> {
     Ok(())
 }
 
-fn check(lab: &Lab, member: &Member, fault: Fault) -> Result<()> {
+fn check(lab: &Lab, member: &LabMember, fault: Fault) -> Result<()> {
     if member.host().is_none() && !fault.is_of_services() {
         return Err(Error::NoHostFault { name: member.machine().name.clone() });
     }
@@ -145,12 +145,12 @@ fn reshape(lab: &Lab, machine: &Machine, slow: bool) -> Result<()> {
     let mut bridge = lab.bridge()?;
     let mut own = namespace::open(&machine.namespace)?;
     shape::remove(&mut own.route, ETH0, from)?;
-    shape::remove(&mut bridge.route, port(machine.number), crate::Link { delay: None, ..from })?;
+    shape::remove(&mut bridge.route, port(machine.number), crate::LabLink { delay: None, ..from })?;
     set_shape(&mut bridge, &mut own, machine.number, to)
 }
 
 /// Adds or removes blackhole routes on both sides, which `ip route` on the host shows.
-fn set_partitioned(lab: &Lab, host: &Host, partitioned: bool) -> Result<()> {
+fn set_partitioned(lab: &Lab, host: &LabHost, partitioned: bool) -> Result<()> {
     let mut own = namespace::open(&host.machine.namespace)?;
     for other in lab.hosts().iter().filter(|other| are_partitioned(host, other)) {
         // The routes of another partitioned host stay.
@@ -165,11 +165,11 @@ fn set_partitioned(lab: &Lab, host: &Host, partitioned: bool) -> Result<()> {
 
 /// Whether a fault of `host` separates it from `other`: a host is separated from all hosts but
 /// control, and control from all hosts.
-fn are_partitioned(host: &Host, other: &Host) -> bool {
+fn are_partitioned(host: &LabHost, other: &LabHost) -> bool {
     host.machine.number != other.machine.number && (host.is_control() || !other.is_control())
 }
 
-fn set_direction(from: &mut Namespace, to: &Host, partitioned: bool) -> Result<()> {
+fn set_direction(from: &mut Namespace, to: &LabHost, partitioned: bool) -> Result<()> {
     let mut batch = Batch::new();
     device::set_blackhole(&mut batch, to.machine.ip(), partitioned);
     match from.route.run(batch) {
@@ -193,15 +193,15 @@ mod tests {
 
     use super::*;
     use crate::folder;
-    use crate::parameters::Link;
-    use crate::process::tests::Started;
+    use crate::parameters::LabLink;
+    use crate::process::tests::ChildProcess;
 
     /// The killed process has so many threads that their end takes the kernel some time.
     #[test]
     fn a_machine_is_killed_when_its_process_has_ended() {
         let code = "import threading, time
 for _ in range(400): threading.Thread(target=time.sleep, args=(3600,)).start()";
-        let child = Started::by(Command::new("python3").args(["-c", code]));
+        let child = ChildProcess::by(Command::new("python3").args(["-c", code]));
         let process = child.process();
         let tasks = format!("/proc/{}/task", process.pid);
         while std::fs::read_dir(&tasks).unwrap().count() <= 400 {
@@ -212,7 +212,7 @@ for _ in range(400): threading.Thread(target=time.sleep, args=(3600,)).start()";
             number: 1,
             name: "host-1".to_owned(),
             log: PathBuf::new(),
-            link: Link::default(),
+            link: LabLink::default(),
             folder: scratch.path().to_owned(),
             namespace: PathBuf::new(),
         };

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
 use snowmelt_types::ByteSize;
 
-use super::host::Host;
+use super::host::LabHost;
 use crate::{Error, Result, folder};
 
 /// The number of times that the size is reduced again if the host has written something meanwhile.
@@ -15,7 +15,7 @@ const ATTEMPTS: usize = 50;
 const FLAGS: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
 
 /// Gives a host a file system of its own, if it is to have one.
-pub fn add(host: &Host) -> Result<()> {
+pub fn add(host: &LabHost) -> Result<()> {
     let Some(size) = host.disk else { return Ok(()) };
     folder::make(&host.state, 0o700)?;
     mount("snowmelt-lab", &host.state, "tmpfs", FLAGS, &*options(size))
@@ -23,7 +23,7 @@ pub fn add(host: &Host) -> Result<()> {
 }
 
 /// Makes every write of new data fail.
-pub fn fill(host: &Host) -> Result<()> {
+pub fn fill(host: &LabHost) -> Result<()> {
     let refused = |errno: Errno| Error::step("fill the disk of a host")(errno.into());
     for attempt in 1.. {
         let found = statvfs(&host.state).map_err(refused)?;
@@ -39,7 +39,7 @@ pub fn fill(host: &Host) -> Result<()> {
 }
 
 /// Gives a disk its size again.
-pub fn empty(host: &Host) -> Result<()> {
+pub fn empty(host: &LabHost) -> Result<()> {
     let Some(size) = host.disk else { return Ok(()) };
     mount_remount(&host.state, FLAGS, &*options(size))
         .map_err(|errno| Error::step("empty the disk of a host")(errno.into()))

@@ -8,9 +8,9 @@ use serde::Serialize;
 use snowmelt_types::ByteSize;
 
 use super::machine::{Machine, address};
-use super::service::Registry;
+use super::service::LabRegistry;
 use crate::folder::Folder;
-use crate::parameters::Plan;
+use crate::parameters::LabPlan;
 
 /// The port of agents and control.
 pub(crate) const PORT: u16 = 7070;
@@ -31,7 +31,7 @@ pub struct Provider {
 
 /// The parameters of a host's program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Host {
+pub struct LabHost {
     /// The name, link and folders of the host. The first host is control.
     #[serde(flatten)]
     pub machine: Machine,
@@ -57,8 +57,8 @@ pub struct Host {
     pub ca_file: Option<PathBuf>,
 }
 
-impl Host {
-    pub(crate) fn new(folder: &Folder, number: u32, plan: &Plan) -> Self {
+impl LabHost {
+    pub(crate) fn new(folder: &Folder, number: u32, plan: &LabPlan) -> Self {
         let machine = Machine::new(folder, number, format!("host-{number}"), plan.link);
         let is_control_alone = plan.control_only && number == 1;
         Self {
@@ -75,7 +75,7 @@ impl Host {
             run: machine.folder.join("run"),
             memory: if is_control_alone { ByteSize(0) } else { plan.memory },
             disk: plan.disk,
-            ca_file: plan.registry.is_some().then(|| Registry::certificate(folder)),
+            ca_file: plan.registry.is_some().then(|| LabRegistry::certificate(folder)),
             machine,
         }
     }
@@ -93,13 +93,13 @@ impl Host {
 }
 
 /// The program of a host. The command line provides it: its own binary.
-pub trait Program {
+pub trait LabProgram {
     /// A command that serves as this host in the foreground.
-    fn command(&self, host: &Host) -> Command;
+    fn command(&self, host: &LabHost) -> Command;
 }
 
-impl<F: Fn(&Host) -> Command> Program for F {
-    fn command(&self, host: &Host) -> Command {
+impl<F: Fn(&LabHost) -> Command> LabProgram for F {
+    fn command(&self, host: &LabHost) -> Command {
         self(host)
     }
 }

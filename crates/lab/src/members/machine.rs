@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use crate::folder::Folder;
-use crate::parameters::Link;
+use crate::parameters::LabLink;
 
 /// The network of the machines (RFC 5737), which is not used by real hosts.
 const NETWORK: [u8; 3] = [192, 0, 2];
@@ -24,7 +24,7 @@ pub struct Machine {
     /// The file with the program's output.
     pub log: PathBuf,
     #[serde(skip)]
-    pub(crate) link: Link,
+    pub(crate) link: LabLink,
     /// The folder for the records of the machine's process and faults.
     #[serde(skip)]
     pub(crate) folder: PathBuf,
@@ -34,7 +34,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    pub(crate) fn new(folder: &Folder, number: u32, name: String, link: Link) -> Self {
+    pub(crate) fn new(folder: &Folder, number: u32, name: String, link: LabLink) -> Self {
         let own = folder.run.join(&name);
         let log = own.join("log");
         let namespace = folder.namespace(&name);
@@ -47,7 +47,7 @@ impl Machine {
     }
 
     /// The link of the machine without faults.
-    pub fn link(&self) -> Link {
+    pub fn link(&self) -> LabLink {
         self.link
     }
 

@@ -1,6 +1,6 @@
 //! A host or a service of a lab: both have a name, an address and a link, and can be made to fail.
 
-use super::host::{Host, Program};
+use super::host::{LabHost, LabProgram};
 use super::machine::Machine;
 use super::service::Service;
 use crate::namespace::{self, Namespace};
@@ -9,14 +9,14 @@ use crate::{Result, folder};
 
 /// A host or a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Member {
+pub enum LabMember {
     /// A host.
-    Host(Host),
+    Host(LabHost),
     /// A registry or an S3 server.
     Service(Service),
 }
 
-impl Member {
+impl LabMember {
     /// The name, address and link of the member.
     pub fn machine(&self) -> &Machine {
         match self {
@@ -26,7 +26,7 @@ impl Member {
     }
 
     /// The host, if the member is one.
-    pub fn host(&self) -> Option<&Host> {
+    pub fn host(&self) -> Option<&LabHost> {
         match self {
             Self::Host(host) => Some(host),
             Self::Service(_) => None,
@@ -34,7 +34,7 @@ impl Member {
     }
 
     /// Starts the program of the member.
-    pub(crate) fn start(&self, namespace: &Namespace, program: &impl Program) -> Result<()> {
+    pub(crate) fn start(&self, namespace: &Namespace, program: &impl LabProgram) -> Result<()> {
         let machine = self.machine();
         folder::make(&machine.folder, 0o711)?;
         let command = match self {
@@ -46,7 +46,7 @@ impl Member {
     }
 
     /// Starts the program of the member unless it runs.
-    pub(crate) fn start_again(&self, program: &impl Program) -> Result<()> {
+    pub(crate) fn start_again(&self, program: &impl LabProgram) -> Result<()> {
         match process_of(self.machine())? {
             Some(process) if process.is_alive() => Ok(()),
             _ => self.start(&namespace::open(&self.machine().namespace)?, program),

@@ -18,9 +18,9 @@ pub(crate) mod service;
 
 pub use fault::Fault;
 pub(crate) use host::PORT;
-pub use host::{Address, Host, Program, Provider};
+pub use host::{Address, LabHost, LabProgram, Provider};
 pub use machine::Machine;
 pub(crate) use machine::PREFIX;
-pub use member::Member;
+pub use member::LabMember;
 pub(crate) use member::process_of;
 pub use service::Service;

@@ -5,7 +5,7 @@
 
 use snowmelt_network::netlink::*;
 
-use crate::parameters::{BitRate, Link};
+use crate::parameters::{BitRate, LabLink};
 use crate::{Error, Result};
 
 /// Handles of the two queueing disciplines, and the class of the outer one that contains the inner.
@@ -21,7 +21,7 @@ const QUEUE_PACKETS: u32 = 16_384;
 const MIN_BURST: u64 = 128 << 10;
 
 /// Shapes a device that is not shaped yet.
-pub fn add(socket: &mut Socket, index: u32, link: Link) -> Result<()> {
+pub fn add(socket: &mut Socket, index: u32, link: LabLink) -> Result<()> {
     if let Some(delay) = link.delay {
         let mut batch = Batch::new();
         let nanoseconds = i64::try_from(delay.as_nanos()).unwrap_or(i64::MAX);
@@ -38,8 +38,8 @@ pub fn add(socket: &mut Socket, index: u32, link: Link) -> Result<()> {
 }
 
 /// Removes what [`add`] added.
-pub fn remove(socket: &mut Socket, index: u32, link: Link) -> Result<()> {
-    if link == Link::default() {
+pub fn remove(socket: &mut Socket, index: u32, link: LabLink) -> Result<()> {
+    if link == LabLink::default() {
         return Ok(());
     }
     let mut batch = Batch::new();

@@ -7,9 +7,9 @@ use snowmelt_network::netlink::Batch;
 use super::device::{self, ETH0, port};
 use super::shape;
 use crate::lab::{BRIDGE, Lab};
-use crate::members::{Machine, Member, PREFIX, Program, disk};
+use crate::members::{LabMember, LabProgram, Machine, PREFIX, disk};
 use crate::namespace::{self, Namespace};
-use crate::parameters::Link;
+use crate::parameters::LabLink;
 use crate::{Error, Result};
 
 /// Creates the bridge in a namespace of its own.
@@ -26,8 +26,8 @@ pub(crate) fn add_bridge(lab: &Lab) -> Result<Namespace> {
 /// of those members that are to start.
 pub(crate) fn connect(
     bridge: &mut Namespace,
-    (before, new): (&[Member], &[Member]),
-    (starts, program): (impl Fn(&Member) -> bool, &impl Program),
+    (before, new): (&[LabMember], &[LabMember]),
+    (starts, program): (impl Fn(&LabMember) -> bool, &impl LabProgram),
 ) -> Result<()> {
     let files = new.iter().map(|member| member.machine().namespace.clone()).collect();
     let mut namespaces = namespace::make(files)?;
@@ -59,17 +59,23 @@ pub(crate) fn set_shape(
     bridge: &mut Namespace,
     namespace: &mut Namespace,
     number: u32,
-    link: Link,
+    link: LabLink,
 ) -> Result<()> {
     shape::add(&mut namespace.route, ETH0, link)?;
-    shape::add(&mut bridge.route, port(number), Link { delay: None, ..link })
+    shape::add(&mut bridge.route, port(number), LabLink { delay: None, ..link })
 }
 
 /// Adds neighbour entries of all members to new ones, and entries of the new members to earlier
 /// ones.
-fn add_neighbours(before: &[Member], new: &[Member], namespaces: &mut [Namespace]) -> Result<()> {
-    let (before, new): (Vec<&Machine>, Vec<&Machine>) =
-        (before.iter().map(Member::machine).collect(), new.iter().map(Member::machine).collect());
+fn add_neighbours(
+    before: &[LabMember],
+    new: &[LabMember],
+    namespaces: &mut [Namespace],
+) -> Result<()> {
+    let (before, new): (Vec<&Machine>, Vec<&Machine>) = (
+        before.iter().map(LabMember::machine).collect(),
+        new.iter().map(LabMember::machine).collect(),
+    );
     for (machine, namespace) in new.iter().zip(namespaces) {
         let others = before.iter().chain(&new).filter(|other| other.number != machine.number);
         let mut batch = Batch::new();

@@ -5,14 +5,14 @@ use serde::{Deserialize, Serialize};
 /// The kind of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum ServiceKind {
     /// A registry of images, over TLS.
     Registry,
     /// An S3 server with one bucket.
     Store,
 }
 
-impl Kind {
+impl ServiceKind {
     /// The name of the service.
     pub const fn name(self) -> &'static str {
         match self {

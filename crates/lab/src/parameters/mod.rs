@@ -10,6 +10,6 @@ mod kind;
 mod plan;
 mod rate;
 
-pub use kind::Kind;
-pub use plan::{MAX_HOSTS, Plan, PoolPlan, ServicePlan};
-pub use rate::{BitRate, Link, ParseRateError};
+pub use kind::ServiceKind;
+pub use plan::{LabPlan, MAX_HOSTS, PoolPlan, ServicePlan};
+pub use rate::{BitRate, LabLink, ParseRateError};

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use snowmelt_types::ByteSize;
 
-use super::kind::Kind;
-use super::rate::Link;
+use super::kind::ServiceKind;
+use super::rate::LabLink;
 
 /// The maximum number of hosts, bounded by the addresses of their network.
 pub const MAX_HOSTS: u32 = 250;
@@ -17,7 +17,7 @@ pub struct ServicePlan {
     /// The program of the service: a path, or a name on PATH.
     pub program: PathBuf,
     /// The link of the service.
-    pub link: Link,
+    pub link: LabLink,
 }
 
 /// Hosts that control starts and ends.
@@ -31,14 +31,14 @@ pub struct PoolPlan {
 
 /// The parameters of a lab.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Plan {
+pub struct LabPlan {
     /// The number of hosts, including control.
     pub hosts: u32,
     /// The hosts that are started when control needs them. `None` if all are started with the lab.
     #[serde(default)]
     pub pool: Option<PoolPlan>,
     /// The link of each host.
-    pub link: Link,
+    pub link: LabLink,
     /// The limit of memory for functions on each host.
     pub memory: ByteSize,
     /// Whether the first host is control alone, and runs no functions.
@@ -56,10 +56,10 @@ pub struct Plan {
     pub store: Option<ServicePlan>,
 }
 
-impl Plan {
+impl LabPlan {
     /// The services of the lab.
-    pub(crate) fn services(&self) -> impl Iterator<Item = (Kind, &ServicePlan)> {
-        let all = [(Kind::Registry, &self.registry), (Kind::Store, &self.store)];
+    pub(crate) fn services(&self) -> impl Iterator<Item = (ServiceKind, &ServicePlan)> {
+        let all = [(ServiceKind::Registry, &self.registry), (ServiceKind::Store, &self.store)];
         all.into_iter().filter_map(|(kind, plan)| Some((kind, plan.as_ref()?)))
     }
 }

@@ -63,14 +63,14 @@ impl fmt::Display for BitRate {
 
 /// The link between a host and the bridge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Link {
+pub struct LabLink {
     /// The rate in each direction. `None` for no limit.
     pub rate: Option<BitRate>,
     /// The delay of each packet that leaves a host.
     pub delay: Option<Duration>,
 }
 
-impl Link {
+impl LabLink {
     /// The link with a hundredth of its rate, or 10 Mbit/s if it is unlimited.
     pub(crate) fn slowed(self) -> Self {
         let rate = self.rate.map_or(BitRate(10_000_000), |rate| rate.divided(100));
@@ -101,9 +101,9 @@ mod tests {
 
     #[test]
     fn a_slow_link_has_a_hundredth_of_its_rate_but_at_least_the_minimum() {
-        let link = |rate: &str| Link { rate: rate.parse().ok(), delay: None };
+        let link = |rate: &str| LabLink { rate: rate.parse().ok(), delay: None };
         assert_eq!(link("1gbit").slowed(), link("10mbit"));
         assert_eq!(link("10kbit").slowed(), link("8kbit"));
-        assert_eq!(Link::default().slowed(), link("10mbit"));
+        assert_eq!(LabLink::default().slowed(), link("10mbit"));
     }
 }

@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-use snowmelt_lab::{Error, Fault, Host, Plan};
+use snowmelt_lab::{Error, Fault, LabHost, LabPlan};
 use snowmelt_types::ByteSize;
 
 use crate::harness::{Rig, is_root, plan, sleeper, wait_for};
@@ -120,7 +120,7 @@ fn a_restarted_host_has_another_process_and_its_other_faults() {
 }
 
 /// Listens where the agent of a host does.
-fn listen(rig: &Rig, at: &Host) -> TcpListener {
+fn listen(rig: &Rig, at: &LabHost) -> TcpListener {
     thread::scope(|scope| {
         let listener = scope.spawn(|| {
             rig.lab.enter(&at.machine).unwrap();
@@ -131,7 +131,7 @@ fn listen(rig: &Rig, at: &Host) -> TcpListener {
 }
 
 /// What a host receives from a listener.
-fn received(rig: &Rig, from: &TcpListener, to: &Host, sent: &[u8]) -> Vec<u8> {
+fn received(rig: &Rig, from: &TcpListener, to: &LabHost, sent: &[u8]) -> Vec<u8> {
     let address = from.local_addr().unwrap();
     thread::scope(|scope| {
         let receiver = scope.spawn(|| {
@@ -146,7 +146,7 @@ fn received(rig: &Rig, from: &TcpListener, to: &Host, sent: &[u8]) -> Vec<u8> {
 }
 
 /// What a listener receives from a host that connects to it.
-fn uploaded(rig: &Rig, from: &Host, to: &TcpListener, sent: &[u8]) -> Vec<u8> {
+fn uploaded(rig: &Rig, from: &LabHost, to: &TcpListener, sent: &[u8]) -> Vec<u8> {
     let address = to.local_addr().unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -192,7 +192,7 @@ fn a_full_disk_takes_nothing_until_it_is_healed() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let rig = Rig::with(folder, Plan { disk: Some(ByteSize::mib(8)), ..plan(2, None) });
+    let rig = Rig::with(folder, LabPlan { disk: Some(ByteSize::mib(8)), ..plan(2, None) });
     let two = rig.member("host-2");
     let file = rig.host(2).state.join("file");
     fs::write(&file, vec![7; 1 << 20]).unwrap();

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use snowmelt_lab::{Host, Lab, Link, Member, Plan, Roots};
+use snowmelt_lab::{Lab, LabHost, LabLink, LabMember, LabPlan, Roots};
 use snowmelt_types::{ByteSize, HostName};
 
 /// Longer than a connection takes whose first packets are lost. Unreachable hosts fail immediately.
@@ -26,7 +26,7 @@ pub struct Rig {
     pub lab: Lab,
 }
 
-pub fn sleeper(_: &Host) -> Command {
+pub fn sleeper(_: &LabHost) -> Command {
     let mut command = Command::new("sleep");
     command.arg("3600");
     command
@@ -40,9 +40,9 @@ pub fn roots(folder: &tempfile::TempDir) -> Roots {
     Roots { run: folder.path().join("run"), state: folder.path().join("state") }
 }
 
-pub fn plan(hosts: u32, rate: Option<&str>) -> Plan {
-    let link = Link { rate: rate.map(|rate| rate.parse().unwrap()), delay: None };
-    Plan {
+pub fn plan(hosts: u32, rate: Option<&str>) -> LabPlan {
+    let link = LabLink { rate: rate.map(|rate| rate.parse().unwrap()), delay: None };
+    LabPlan {
         hosts,
         pool: None,
         link,
@@ -60,16 +60,16 @@ impl Rig {
         Self::with(folder, plan(hosts, rate))
     }
 
-    pub fn with(folder: tempfile::TempDir, plan: Plan) -> Self {
+    pub fn with(folder: tempfile::TempDir, plan: LabPlan) -> Self {
         let lab = Lab::up(&roots(&folder), &name(), plan, &sleeper).unwrap();
         Self { folder, lab }
     }
 
-    pub fn member(&self, name: &str) -> Member {
+    pub fn member(&self, name: &str) -> LabMember {
         self.lab.member_named(name).unwrap()
     }
 
-    pub fn host(&self, number: u32) -> Host {
+    pub fn host(&self, number: u32) -> LabHost {
         self.member(&format!("host-{number}")).host().unwrap().clone()
     }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use snowmelt_lab::{Error, Host, Lab, MAX_HOSTS};
+use snowmelt_lab::{Error, Lab, LabHost, MAX_HOSTS};
 
 use crate::harness::{Rig, is_root, name, plan, roots, sleeper, wait_for};
 
@@ -72,7 +72,7 @@ fn a_failed_creation_leaves_nothing() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let missing = |_: &Host| Command::new("/nonexistent/program");
+    let missing = |_: &LabHost| Command::new("/nonexistent/program");
     let failed = Lab::up(&roots(&folder), &name(), plan(2, None), &missing).unwrap_err();
     assert!(matches!(failed, Error::Step { .. }), "{failed}");
     assert!(!folder.path().join("run/labs").exists());
@@ -85,7 +85,7 @@ fn a_process_that_ends_early_is_reported_with_its_log() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let ends = |_: &Host| {
+    let ends = |_: &LabHost| {
         let mut command = Command::new("sh");
         command.args(["-c", "echo no such token >&2; exit 1"]);
         command

@@ -5,14 +5,14 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use snowmelt_lab::{Error, Fault, Kind, Lab, Link, Plan, ServicePlan};
+use snowmelt_lab::{Error, Fault, Lab, LabLink, LabPlan, ServiceKind, ServicePlan};
 
 use crate::harness::{Rig, is_root, name, plan, roots, sleeper, wait_for};
 
-fn with_registry(program: &str) -> Plan {
-    let link = Link { rate: "100mbit".parse().ok(), delay: None };
+fn with_registry(program: &str) -> LabPlan {
+    let link = LabLink { rate: "100mbit".parse().ok(), delay: None };
     let registry = ServicePlan { program: PathBuf::from(program), link };
-    Plan { registry: Some(registry), ..plan(2, Some("1gbit")) }
+    LabPlan { registry: Some(registry), ..plan(2, Some("1gbit")) }
 }
 
 /// Whether a host can connect to the registry.
@@ -33,7 +33,7 @@ fn hosts_reach_the_registry_until_it_is_killed_or_unplugged() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let mut rig = Rig::with(folder, with_registry(Kind::Registry.program()));
+    let mut rig = Rig::with(folder, with_registry(ServiceKind::Registry.program()));
     rig.lab.wait_for_services().unwrap();
     assert!(is_reached(&rig));
     let registry = rig.member("registry");

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use snowmelt_lab::{BitRate, Fault, Kind};
+use snowmelt_lab::{BitRate, Fault, ServiceKind};
 use snowmelt_types::{ByteSize, HostName, parse_duration};
 
 use super::ListFormat;
@@ -102,8 +102,8 @@ pub struct LabUpArgs {
     /// Number of hosts, including the control host
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=250))]
     pub hosts: u32,
-    /// Number of hosts to start now; control starts and ends the others as calls need them [default:
-    /// all]
+    /// Number of hosts to start now; control starts and ends the others as calls need them
+    /// [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=250))]
     pub started: Option<u32>,
     /// Rate of each host's link, in each direction [default: unlimited]
@@ -128,7 +128,8 @@ pub struct LabUpArgs {
     #[arg(long, value_name = "RATE", requires = "registry")]
     pub registry_link: Option<BitRate>,
     /// Program of the registry
-    #[arg(long, value_name = "PATH", requires = "registry", default_value = Kind::Registry.program())]
+    #[arg(long, value_name = "PATH", requires = "registry")]
+    #[arg(default_value = ServiceKind::Registry.program())]
     pub registry_program: PathBuf,
     /// Run an S3 server with the bucket `lab`, at 192.0.2.252:8333
     #[arg(long)]
@@ -137,7 +138,8 @@ pub struct LabUpArgs {
     #[arg(long, value_name = "RATE", requires = "store")]
     pub store_link: Option<BitRate>,
     /// Program of the store, SeaweedFS
-    #[arg(long, value_name = "PATH", requires = "store", default_value = Kind::Store.program())]
+    #[arg(long, value_name = "PATH", requires = "store")]
+    #[arg(default_value = ServiceKind::Store.program())]
     pub store_program: PathBuf,
     #[command(flatten)]
     pub lab: LabNameArgs,

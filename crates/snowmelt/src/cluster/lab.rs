@@ -6,8 +6,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use snowmelt_lab::{
-    BitRate, Fault, Host, Kind, Lab, Link, Machine, Plan, PoolPlan, Roots, Service, ServicePlan,
-    State,
+    BitRate, Fault, Lab, LabHost, LabLink, LabPlan, Machine, PoolPlan, Roots, Service, ServiceKind,
+    ServicePlan, State,
 };
 use snowmelt_types::{ByteSize, Code, ErrorReport, HostName, Report};
 
@@ -80,15 +80,15 @@ fn up(args: &LabUpArgs, roots: &Roots, config: &Config, printer: Printer) -> Com
     Ok(0)
 }
 
-fn plan(args: &LabUpArgs, roots: &Roots) -> Result<Plan, ErrorReport> {
-    let link = Link { rate: args.link, delay: args.delay };
+fn plan(args: &LabUpArgs, roots: &Roots) -> Result<LabPlan, ErrorReport> {
+    let link = LabLink { rate: args.link, delay: args.delay };
     let service = |wanted: bool, rate: Option<BitRate>, program: &Path| {
-        let link = Link { rate: rate.or(link.rate), ..link };
+        let link = LabLink { rate: rate.or(link.rate), ..link };
         wanted.then(|| ServicePlan { program: program.to_owned(), link })
     };
     let pool = args.started.filter(|started| *started < args.hosts);
     let pool = pool.map(|started| pool_plan(started, &args.lab.name, roots)).transpose()?;
-    Ok(Plan {
+    Ok(LabPlan {
         hosts: args.hosts,
         pool,
         link,
@@ -118,7 +118,7 @@ fn pool(
 ) -> CommandOutcome {
     let done = match command {
         LabPoolCommand::List(args) => open(&args.name)?.running().map(|hosts| {
-            let names: Vec<_> = hosts.iter().map(Host::name).collect();
+            let names: Vec<_> = hosts.iter().map(LabHost::name).collect();
             printer::print(&(names.join("\n") + "\n"))
         }),
         LabPoolCommand::Start { count, lab } => open(&lab.name)?.start(*count, &program()?).map(Ok),
@@ -195,7 +195,7 @@ fn ls(args: &LabLsArgs, roots: &Roots) -> CommandOutcome {
     Ok(0)
 }
 
-fn host_row(lab: &Lab, state: &State<Host>) -> Vec<String> {
+fn host_row(lab: &Lab, state: &State<LabHost>) -> Vec<String> {
     let address = state.of.address.to_string();
     let memory = state.of.memory.to_string();
     row(lab, (&state.of.machine, state.runs, &state.faults), (address, memory))
@@ -253,7 +253,7 @@ fn execute_on(args: &LabExecArgs, lab: &Lab) -> CommandOutcome {
 /// The variables with which a command finds the services of the lab.
 fn set_services(command: &mut Command, lab: &Lab) {
     for service in lab.services() {
-        if service.kind == Kind::Store {
+        if service.kind == ServiceKind::Store {
             // Those of another store would be mixed with its own.
             for (name, _) in env::aws() {
                 command.env_remove(name);
@@ -287,9 +287,9 @@ fn binary() -> Result<PathBuf, ErrorReport> {
 
 /// Returns the program of hosts, which is this binary. The settings of the user's own platform do
 /// not apply to it.
-fn program() -> Result<impl Fn(&Host) -> Command, ErrorReport> {
+fn program() -> Result<impl Fn(&LabHost) -> Command, ErrorReport> {
     let binary = binary()?;
-    Ok(move |host: &Host| {
+    Ok(move |host: &LabHost| {
         let mut command = Command::new(&binary);
         match host.is_control() {
             true => command.args(["up", "--foreground", "--listen"]).arg(host.address.to_string()),

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use crate::process::{self, Process};
 use crate::{Error, Result};
 
-use vdso::{Change, Code, Vdso};
+use vdso::{ClockChange, Code, Vdso};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
@@ -85,7 +85,7 @@ enum Threads {
 fn threads(process: Process, vdso: &Vdso, code: &[Code]) -> Threads {
     let Some((memory, base)) = memory(process, vdso) else { return Threads::Elsewhere };
     let is_replaced =
-        |it: &&Code| it.change(&memory, base).is_ok_and(|change| change == Change::Function);
+        |it: &&Code| it.change(&memory, base).is_ok_and(|change| change == ClockChange::Function);
     let inside: Vec<Range<u64>> =
         code.iter().filter(is_replaced).map(|code| code.range(base)).collect();
     let tasks = fs::read_dir(format!("/proc/{}/task", process.pid)).into_iter().flatten();
@@ -129,7 +129,7 @@ mod tests {
     use std::time::{SystemTime, UNIX_EPOCH};
 
     use super::*;
-    use crate::process::tests::Started;
+    use crate::process::tests::ChildProcess;
 
     /// A Python program that prints the clocks of a thread for each line that it reads, while
     /// another thread reads them all the time. The clock 5 is `CLOCK_REALTIME_COARSE`.
@@ -151,7 +151,7 @@ for _ in sys.stdin:
     fn the_wall_clock_of_a_process_and_those_below_it_is_set_and_set_right() {
         let mut python = Command::new("python3");
         python.args(["-c", &format!("import os\nif os.fork(): os.wait(); os._exit(0)\n{CLOCKS}")]);
-        let mut child = Started::by(python.stdin(Stdio::piped()).stdout(Stdio::piped()));
+        let mut child = ChildProcess::by(python.stdin(Stdio::piped()).stdout(Stdio::piped()));
         let mut input = child.stdin.take().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut clocks = || -> Vec<f64> {
@@ -177,7 +177,7 @@ for _ in sys.stdin:
     #[test]
     fn a_clock_that_was_set_is_set_again_while_it_is_read() {
         let code = "import time\nwhile True: time.time()";
-        let child = Started::by(Command::new("python3").args(["-c", code]));
+        let child = ChildProcess::by(Command::new("python3").args(["-c", code]));
         let root = child.process();
         let vdso = Vdso::own().unwrap();
         set(root, 3600).unwrap();
@@ -210,7 +210,7 @@ for _ in sys.stdin:
 
     #[test]
     fn a_stopped_process_stays_stopped() {
-        let child = Started::by(Command::new("sleep").arg("3600"));
+        let child = ChildProcess::by(Command::new("sleep").arg("3600"));
         let root = child.process();
         root.freeze().unwrap();
         while !root.is_stopped() {

@@ -26,7 +26,7 @@ pub(super) struct Code {
 
 /// The change in memory that sets the clock of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum ClockChange {
     /// No change: the clock was never set, and stays right.
     None,
     /// The kernel's function is replaced, so no thread may be in it.
@@ -84,21 +84,21 @@ impl Code {
     }
 
     /// Returns the change to the memory of a process whose vDSO is at `base`.
-    pub fn change(&self, memory: &File, base: u64) -> io::Result<Change> {
+    pub fn change(&self, memory: &File, base: u64) -> io::Result<ClockChange> {
         let mut found = vec![0; self.kernels.len()];
         memory.read_exact_at(&mut found, self.range(base).start)?;
         Ok(match found == self.kernels {
-            true if self.is_ahead => Change::Function,
-            true => Change::None,
-            false => Change::Seconds,
+            true if self.is_ahead => ClockChange::Function,
+            true => ClockChange::None,
+            false => ClockChange::Seconds,
         })
     }
 
     /// Writes the change to the memory of a process whose vDSO is at `base`.
     pub fn apply(&self, memory: &File, base: u64) -> io::Result<()> {
         match self.change(memory, base)? {
-            Change::None => Ok(()),
-            Change::Function | Change::Seconds => {
+            ClockChange::None => Ok(()),
+            ClockChange::Function | ClockChange::Seconds => {
                 memory.write_all_at(&self.bytes, self.range(base).start)
             }
         }

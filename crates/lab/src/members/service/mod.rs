@@ -19,12 +19,12 @@ use serde::Serialize;
 
 use super::machine::Machine;
 use crate::folder::{self, Folder};
-use crate::parameters::{Kind, MAX_HOSTS, ServicePlan};
+use crate::parameters::{MAX_HOSTS, ServiceKind, ServicePlan};
 use crate::{Error, Result};
 
-pub(crate) use registry::Registry;
+pub(crate) use registry::LabRegistry;
 
-use store::Store;
+use store::LabStore;
 
 /// The limit on the time in which a service answers one request of the lab.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -36,7 +36,7 @@ pub struct Service {
     #[serde(flatten)]
     pub machine: Machine,
     /// The kind of the service.
-    pub kind: Kind,
+    pub kind: ServiceKind,
     /// The address at which the service answers.
     pub address: SocketAddr,
     /// The program of the service.
@@ -49,16 +49,16 @@ pub struct Service {
 }
 
 impl Service {
-    pub(crate) fn new(folder: &Folder, kind: Kind, plan: &ServicePlan) -> Self {
+    pub(crate) fn new(folder: &Folder, kind: ServiceKind, plan: &ServicePlan) -> Self {
         let machine = Machine::new(folder, number(kind), kind.name().to_owned(), plan.link);
         let port = match kind {
-            Kind::Registry => registry::PORT,
-            Kind::Store => store::PORT,
+            ServiceKind::Registry => registry::PORT,
+            ServiceKind::Store => store::PORT,
         };
         let address = (machine.ip(), port).into();
         let variables = match kind {
-            Kind::Registry => Registry::variables(folder, address),
-            Kind::Store => Store::variables(address),
+            ServiceKind::Registry => LabRegistry::variables(folder, address),
+            ServiceKind::Store => LabStore::variables(address),
         };
         let program = plan.program.clone();
         let data = folder.state.join(kind.name());
@@ -70,37 +70,39 @@ impl Service {
         folder::make(&self.machine.folder, 0o711)?;
         folder::make(&self.data, 0o700)?;
         match self.kind {
-            Kind::Registry => registry::command(self),
-            Kind::Store => store::command(self),
+            ServiceKind::Registry => registry::command(self),
+            ServiceKind::Store => store::command(self),
         }
     }
 
     /// Whether the service can be used. Called in the service's namespace.
     pub(crate) fn is_ready(&self) -> bool {
         match self.kind {
-            Kind::Registry => TcpStream::connect_timeout(&self.address, ANSWER_TIMEOUT).is_ok(),
-            Kind::Store => store::is_ready(self).unwrap_or(false),
+            ServiceKind::Registry => {
+                TcpStream::connect_timeout(&self.address, ANSWER_TIMEOUT).is_ok()
+            }
+            ServiceKind::Store => store::is_ready(self).unwrap_or(false),
         }
     }
 }
 
 /// The number of a service: above those of hosts.
-const fn number(kind: Kind) -> u32 {
+const fn number(kind: ServiceKind) -> u32 {
     match kind {
-        Kind::Registry => MAX_HOSTS + 1,
-        Kind::Store => MAX_HOSTS + 2,
+        ServiceKind::Registry => MAX_HOSTS + 1,
+        ServiceKind::Store => MAX_HOSTS + 2,
     }
 }
 
 /// The path of a service's program.
-pub(crate) fn find(kind: Kind, program: &Path) -> Result<PathBuf> {
+pub(crate) fn find(kind: ServiceKind, program: &Path) -> Result<PathBuf> {
     let missing = || Error::Program { kind, program: program.to_owned() };
     on_path(program).ok_or_else(missing)
 }
 
 /// Whether a service has this name.
 pub(crate) fn is_name(name: &OsStr) -> bool {
-    [Kind::Registry, Kind::Store].iter().any(|kind| name == kind.name())
+    [ServiceKind::Registry, ServiceKind::Store].iter().any(|kind| name == kind.name())
 }
 
 fn on_path(program: &Path) -> Option<PathBuf> {

@@ -18,9 +18,9 @@ const KEY: &str = "key.pem";
 
 /// The certificate and configuration of the registry, for hosts and clients.
 #[derive(Debug)]
-pub(crate) enum Registry {}
+pub(crate) enum LabRegistry {}
 
-impl Registry {
+impl LabRegistry {
     /// The file with the registry's certificate.
     pub fn certificate(folder: &Folder) -> PathBuf {
         folder.run.join("registry").join(CERTIFICATE)

@@ -21,9 +21,9 @@ const SECRET: &str = "snowmelt-lab-secret";
 
 /// The address, keys and bucket of the store, for clients.
 #[derive(Debug)]
-pub(crate) enum Store {}
+pub(crate) enum LabStore {}
 
-impl Store {
+impl LabStore {
     pub(super) fn variables(address: SocketAddr) -> Vec<(&'static str, String)> {
         vec![
             ("AWS_ENDPOINT_URL", format!("http://{address}")),
