@@ -7,11 +7,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::queue::Deliver;
 use crate::state::State;
-use crate::{Amount, Ask, Capacity, NoRoom};
+use crate::{Amount, Capacity, NoRoom, RoomRequest};
 
 /// The account of a host, which its handle, its reservations and waiting requests share.
 #[derive(Debug)]
-pub(crate) struct Account {
+pub(crate) struct HostAccount {
     /// The capacity of the host.
     pub capacity: Capacity,
     // Held for a change of the account only. Nothing is sent or dropped under it: the receiver of a
@@ -21,7 +21,7 @@ pub(crate) struct Account {
     waiting: AtomicUsize,
 }
 
-impl Account {
+impl HostAccount {
     /// Makes an account without bookings.
     pub fn new(capacity: Capacity) -> Self {
         let state = Mutex::new(State::new(capacity));
@@ -33,7 +33,7 @@ impl Account {
     ///
     /// # Errors
     /// [`NoRoom`] for a request above the capacity.
-    pub fn enter(&self, ask: Ask, is_spare: bool, deliver: Deliver) -> Result<u64, NoRoom> {
+    pub fn enter(&self, ask: RoomRequest, is_spare: bool, deliver: Deliver) -> Result<u64, NoRoom> {
         let mut state = self.lock();
         if !self.capacity.holds(ask.amount) {
             return Err(state.refuse(&ask));
@@ -50,13 +50,13 @@ impl Account {
     }
 
     /// Counts a request that is refused, and returns the reason.
-    pub fn refuse(&self, ask: &Ask) -> NoRoom {
+    pub fn refuse(&self, ask: &RoomRequest) -> NoRoom {
         self.lock().refuse(ask)
     }
 
     /// Removes a request from the queue. Returns false if it was granted already. The next request
     /// may have room now.
-    pub fn leave(&self, ask: &Ask, number: u64, is_spare: bool) -> bool {
+    pub fn leave(&self, ask: &RoomRequest, number: u64, is_spare: bool) -> bool {
         let mut state = self.lock();
         let queue = if is_spare { &mut state.spare } else { &mut state.queue };
         let is_removed = queue.remove(ask, number);
@@ -65,7 +65,7 @@ impl Account {
     }
 
     /// Changes the booked amount of a reservation.
-    pub fn rebook(&self, before: &Ask, now: &Ask) {
+    pub fn rebook(&self, before: &RoomRequest, now: &RoomRequest) {
         let mut state = self.lock();
         state.unbook(&before.tenant, before.use_, before.amount);
         state.book(&now.tenant, now.use_, now.amount);
@@ -73,7 +73,7 @@ impl Account {
     }
 
     /// Takes a reservation that has ended off the account.
-    pub fn give_back(&self, ask: &Ask) {
+    pub fn give_back(&self, ask: &RoomRequest) {
         if ask.amount == Amount::default() {
             return;
         }

@@ -5,7 +5,7 @@ use crate::{Amount, Capacity, Use};
 /// The capacity of a host, the amounts that are reserved now, and counts of how requests for room
 /// ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Figures {
+pub struct RoomFigures {
     /// The capacity of the host.
     pub capacity: Capacity,
     /// The sum of all reservations.

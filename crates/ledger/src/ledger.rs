@@ -5,19 +5,19 @@ use std::time::Instant;
 
 use tokio::sync::oneshot;
 
-use crate::account::Account;
-use crate::{Amount, Ask, Capacity, Figures, NoRoom, Reservation, Waiting};
+use crate::account::HostAccount;
+use crate::{Amount, Capacity, NoRoom, Reservation, RoomFigures, RoomRequest, WaitingRequest};
 
 /// The account of a host. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Ledger {
-    account: Arc<Account>,
+    account: Arc<HostAccount>,
 }
 
 impl Ledger {
     /// Makes an account without reservations.
     pub fn new(capacity: Capacity) -> Self {
-        Self { account: Arc::new(Account::new(capacity)) }
+        Self { account: Arc::new(HostAccount::new(capacity)) }
     }
 
     /// The capacity of the host.
@@ -29,7 +29,7 @@ impl Ledger {
     ///
     /// # Errors
     /// [`NoRoom`], which says what is taken by whom.
-    pub fn try_reserve(&self, ask: &Ask) -> Result<Reservation, NoRoom> {
+    pub fn try_reserve(&self, ask: &RoomRequest) -> Result<Reservation, NoRoom> {
         let mut state = self.account.lock();
         if state.how_many(ask.amount) == 0 {
             return Err(state.no_room(ask));
@@ -41,7 +41,7 @@ impl Ledger {
 
     /// Reserves an amount as many times as there is room for now, and `most` times at most; nobody
     /// waits for the rest.
-    pub fn try_reserve_up_to(&self, each: &Ask, most: usize) -> Vec<Reservation> {
+    pub fn try_reserve_up_to(&self, each: &RoomRequest, most: usize) -> Vec<Reservation> {
         let mut state = self.account.lock();
         let count = state.how_many(each.amount).min(most as u64);
         state.book(&each.tenant, each.use_, each.amount.times(count));
@@ -53,7 +53,7 @@ impl Ledger {
     ///
     /// # Errors
     /// [`NoRoom`] for a request above the capacity.
-    pub fn wait(&self, ask: Ask) -> Result<Waiting, NoRoom> {
+    pub fn wait(&self, ask: RoomRequest) -> Result<WaitingRequest, NoRoom> {
         self.enter(ask, false)
     }
 
@@ -62,11 +62,11 @@ impl Ledger {
     ///
     /// # Errors
     /// [`NoRoom`] for a request above the capacity.
-    pub fn wait_for_spare(&self, ask: Ask) -> Result<Waiting, NoRoom> {
+    pub fn wait_for_spare(&self, ask: RoomRequest) -> Result<WaitingRequest, NoRoom> {
         self.enter(ask, true)
     }
 
-    fn enter(&self, ask: Ask, is_spare: bool) -> Result<Waiting, NoRoom> {
+    fn enter(&self, ask: RoomRequest, is_spare: bool) -> Result<WaitingRequest, NoRoom> {
         let (sender, receiver) = oneshot::channel();
         let account = self.account.clone();
         let deliver = move |ask| {
@@ -74,14 +74,18 @@ impl Ledger {
             drop(sender.send(Reservation::new(account, ask)));
         };
         let number = self.account.enter(ask.clone(), is_spare, Box::new(deliver))?;
-        Ok(Waiting::new(self.account.clone(), ask, number, is_spare, receiver))
+        Ok(WaitingRequest::new(self.account.clone(), ask, number, is_spare, receiver))
     }
 
     /// Reserves at once or waits in the queue.
     ///
     /// # Errors
     /// [`NoRoom`] at once for a request above the capacity, and at the deadline.
-    pub async fn reserve(&self, ask: Ask, deadline: Instant) -> Result<Reservation, NoRoom> {
+    pub async fn reserve(
+        &self,
+        ask: RoomRequest,
+        deadline: Instant,
+    ) -> Result<Reservation, NoRoom> {
         match self.try_reserve(&ask) {
             Ok(reservation) => Ok(reservation),
             Err(_) => self.wait(ask)?.until(deadline).await,
@@ -89,7 +93,7 @@ impl Ledger {
     }
 
     /// Returns the capacity and the taken amounts, for a request that is given up.
-    pub fn no_room(&self, ask: &Ask) -> NoRoom {
+    pub fn no_room(&self, ask: &RoomRequest) -> NoRoom {
         self.account.lock().no_room(ask)
     }
 
@@ -104,7 +108,7 @@ impl Ledger {
     }
 
     /// The reserved amounts, and the counts of how requests ended.
-    pub fn figures(&self) -> Figures {
+    pub fn figures(&self) -> RoomFigures {
         self.account.lock().figures()
     }
 }

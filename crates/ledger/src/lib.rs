@@ -9,22 +9,22 @@
 
 mod account;
 mod amount;
-mod ask;
 mod figures;
 mod ledger;
 mod no_room;
 mod queue;
 mod reservation;
+mod room_request;
 mod state;
-mod waiting;
+mod waiting_request;
 
 #[cfg(test)]
 mod tests;
 
 pub use amount::{Amount, Capacity};
-pub use ask::{Ask, Use};
-pub use figures::Figures;
+pub use figures::RoomFigures;
 pub use ledger::Ledger;
-pub use no_room::{NoRoom, Taken};
+pub use no_room::{NoRoom, TakenAmount};
 pub use reservation::Reservation;
-pub use waiting::Waiting;
+pub use room_request::{RoomRequest, Use};
+pub use waiting_request::WaitingRequest;

@@ -5,22 +5,22 @@ use std::fmt;
 
 use snowmelt_types::Tenant;
 
-use crate::{Amount, Ask, Capacity, Use};
+use crate::{Amount, Capacity, RoomRequest, Use};
 
 /// A request that was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoRoom {
     /// The refused request.
-    pub ask: Ask,
+    pub ask: RoomRequest,
     /// The capacity of the host.
     pub capacity: Capacity,
     /// The taken amounts, the largest first.
-    pub taken: Vec<Taken>,
+    pub taken: Vec<TakenAmount>,
 }
 
 /// The amount that one tenant has taken for one use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Taken {
+pub struct TakenAmount {
     /// The tenant.
     pub tenant: Tenant,
     /// The use.
@@ -40,7 +40,7 @@ impl NoRoom {
 /// own business.
 impl fmt::Display for NoRoom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Ask { tenant, use_, amount } = &self.ask;
+        let RoomRequest { tenant, use_, amount } = &self.ask;
         let Capacity { memory, instances, .. } = self.capacity;
         write!(f, "{use_} needs {amount}; this host has {memory} for {instances} sandboxes")?;
         if self.is_too_large() {

@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use crate::account::Account;
-use crate::{Amount, Ask, Use};
+use crate::account::HostAccount;
+use crate::{Amount, RoomRequest, Use};
 
 /// A part of a host's resources. Dropping it gives it back, and waiting requests may be granted.
 #[derive(Debug)]
 #[must_use = "dropping it gives it back"]
 pub struct Reservation {
-    account: Arc<Account>,
-    ask: Ask,
+    account: Arc<HostAccount>,
+    ask: RoomRequest,
 }
 
 impl Reservation {
     /// Makes a reservation for an amount that was booked already.
-    pub(crate) fn new(account: Arc<Account>, ask: Ask) -> Self {
+    pub(crate) fn new(account: Arc<HostAccount>, ask: RoomRequest) -> Self {
         Self { account, ask }
     }
 
@@ -34,8 +34,8 @@ impl Reservation {
     pub fn take(&mut self, amount: Amount, use_: Use) -> Self {
         let amount = amount.min(self.ask.amount);
         self.ask.amount -= amount;
-        let part = Ask { tenant: self.ask.tenant.clone(), use_: self.ask.use_, amount };
-        let other = Ask { use_, ..part.clone() };
+        let part = RoomRequest { tenant: self.ask.tenant.clone(), use_: self.ask.use_, amount };
+        let other = RoomRequest { use_, ..part.clone() };
         if use_ != part.use_ {
             self.account.rebook(&part, &other);
         }
@@ -48,7 +48,7 @@ impl Reservation {
         let whole = std::mem::take(&mut self.ask.amount);
         let part = |index| {
             let amount = whole.part(index, count as u64);
-            Self { account: self.account.clone(), ask: Ask { amount, ..self.ask.clone() } }
+            Self { account: self.account.clone(), ask: RoomRequest { amount, ..self.ask.clone() } }
         };
         if count == 0 {
             self.ask.amount = whole;
@@ -62,7 +62,7 @@ impl Reservation {
     /// refused.
     pub fn resize(&mut self, amount: Amount) {
         if amount != self.ask.amount {
-            let now = Ask { amount, ..self.ask.clone() };
+            let now = RoomRequest { amount, ..self.ask.clone() };
             self.account.rebook(&self.ask, &now);
             self.ask = now;
         }

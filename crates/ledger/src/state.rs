@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use snowmelt_types::Tenant;
 
-use crate::queue::{Line, Queue, Waiter};
-use crate::{Amount, Ask, Capacity, Figures, NoRoom, Taken, Use};
+use crate::queue::{Line, Queue, RoomWaiter};
+use crate::{Amount, Capacity, NoRoom, RoomFigures, RoomRequest, TakenAmount, Use};
 
 /// The reservations of a tenant, by use.
 type Uses = [Amount; Use::ALL.len()];
@@ -62,7 +62,7 @@ impl State {
     }
 
     /// Removes the requests that have room now from the queues, and books them.
-    pub fn grant(&mut self) -> Vec<Waiter> {
+    pub fn grant(&mut self) -> Vec<RoomWaiter> {
         let mut granted = Vec::new();
         while let Some(next) = self.next() {
             if !self.capacity.holds(self.reserved + next.amount) {
@@ -78,37 +78,37 @@ impl State {
         granted
     }
 
-    fn next(&self) -> Option<&Ask> {
+    fn next(&self) -> Option<&RoomRequest> {
         let share = |tenant: &Tenant| self.share(tenant, |_| true);
         let of_line = |tenant: &Tenant, line| self.share(tenant, |use_| Line::of(use_) == line);
         self.queue.next(share, of_line).or_else(|| self.spare.next(share, of_line))
     }
 
     /// Counts a request that is refused, and returns the reason.
-    pub fn refuse(&mut self, ask: &Ask) -> NoRoom {
+    pub fn refuse(&mut self, ask: &RoomRequest) -> NoRoom {
         self.refused += 1;
         self.no_room(ask)
     }
 
     /// Returns the capacity and the taken amounts, for the refusal of a request.
-    pub fn no_room(&self, ask: &Ask) -> NoRoom {
+    pub fn no_room(&self, ask: &RoomRequest) -> NoRoom {
         let all = self.tenants.iter().flat_map(|(tenant, uses)| {
             let named = Use::ALL.into_iter().zip(uses);
             let some = named.filter(|(_, amount)| **amount != Amount::default());
-            some.map(|(use_, amount)| Taken { tenant: tenant.clone(), use_, amount: *amount })
+            some.map(|(use_, amount)| TakenAmount { tenant: tenant.clone(), use_, amount: *amount })
         });
-        let mut taken: Vec<Taken> = all.collect();
-        let share = |taken: &Taken| self.capacity.share(taken.amount);
+        let mut taken: Vec<TakenAmount> = all.collect();
+        let share = |taken: &TakenAmount| self.capacity.share(taken.amount);
         taken.sort_by(|a, b| share(b).total_cmp(&share(a)));
         NoRoom { ask: ask.clone(), capacity: self.capacity, taken }
     }
 
-    pub fn figures(&self) -> Figures {
+    pub fn figures(&self) -> RoomFigures {
         let of = |use_: Use| {
             self.tenants.values().fold(Amount::default(), |sum, uses| sum + uses[use_ as usize])
         };
         let uses = Use::ALL.into_iter().map(|use_| (use_, of(use_)));
-        Figures {
+        RoomFigures {
             capacity: self.capacity,
             reserved: self.reserved,
             uses: uses.filter(|(_, amount)| *amount != Amount::default()).collect(),

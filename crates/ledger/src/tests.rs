@@ -24,8 +24,8 @@ fn mib(memory: u64) -> Amount {
     Amount::one(ByteSize::mib(memory), CpuMillis(1000))
 }
 
-fn ask(name: &str, memory: u64) -> Ask {
-    Ask { tenant: tenant(name), use_: Use::Function, amount: mib(memory) }
+fn ask(name: &str, memory: u64) -> RoomRequest {
+    RoomRequest { tenant: tenant(name), use_: Use::Function, amount: mib(memory) }
 }
 
 fn reserved(ledger: &Ledger) -> (u64, u64) {
@@ -76,7 +76,7 @@ fn as_many_are_reserved_as_there_is_room_for() {
 #[test]
 fn calls_of_a_tenant_do_not_wait_behind_all_of_its_queries() {
     let ledger = Ledger::new(capacity(100, 10));
-    let driver = Ask { use_: Use::Driver, ..ask("a", 50) };
+    let driver = RoomRequest { use_: Use::Driver, ..ask("a", 50) };
     let mut running: Vec<_> = (0..2).map(|_| ledger.try_reserve(&driver).unwrap()).collect();
     let mut queries: Vec<_> = (0..500).map(|_| ledger.wait(driver.clone()).unwrap()).collect();
     let mut calls: Vec<_> = (0..2).map(|_| ledger.wait(ask("a", 50)).unwrap()).collect();
@@ -97,7 +97,7 @@ fn calls_of_a_tenant_do_not_wait_behind_all_of_its_queries() {
 #[test]
 fn a_gang_is_reserved_at_once_and_each_part_is_given_back_by_itself() {
     let ledger = Ledger::new(capacity(100, 10));
-    let gang = Ask { amount: mib(25).times(4), ..ask("a", 0) };
+    let gang = RoomRequest { amount: mib(25).times(4), ..ask("a", 0) };
     let mut parts = ledger.try_reserve(&gang).unwrap().split(4);
     assert!(parts.iter().all(|part| part.amount() == mib(25)));
     assert_eq!(reserved(&ledger), (100, 4));
@@ -105,7 +105,7 @@ fn a_gang_is_reserved_at_once_and_each_part_is_given_back_by_itself() {
     assert_eq!(reserved(&ledger), (75, 3));
     drop(parts);
     // The first part has the remainder, and nothing is lost.
-    let odd = Ask { amount: Amount { instances: 3, ..mib(10) }, ..ask("a", 0) };
+    let odd = RoomRequest { amount: Amount { instances: 3, ..mib(10) }, ..ask("a", 0) };
     let parts = ledger.try_reserve(&odd).unwrap().split(3);
     assert_eq!(reserved(&ledger), (10, 3));
     drop(parts);
@@ -116,7 +116,7 @@ fn a_gang_is_reserved_at_once_and_each_part_is_given_back_by_itself() {
 #[test]
 fn a_part_can_be_for_another_use() {
     let ledger = Ledger::new(capacity(100, 10));
-    let whole = Ask { use_: Use::Driver, amount: mib(30) + mib(20), ..ask("a", 0) };
+    let whole = RoomRequest { use_: Use::Driver, amount: mib(30) + mib(20), ..ask("a", 0) };
     let mut whole = ledger.try_reserve(&whole).unwrap();
     let part = whole.take(mib(20), Use::Task);
     assert_eq!((whole.amount(), part.amount()), (mib(30), mib(20)));
@@ -165,7 +165,7 @@ async fn a_request_is_refused_at_its_deadline_with_what_is_taken() {
     let ledger = Ledger::new(capacity(100, 10));
     let _own = ledger.try_reserve(&ask("a", 30)).unwrap();
     let _other = ledger.try_reserve(&ask("b", 40)).unwrap();
-    let _third = ledger.try_reserve(&Ask { use_: Use::Burst, ..ask("c", 20) }).unwrap();
+    let _third = ledger.try_reserve(&RoomRequest { use_: Use::Burst, ..ask("c", 20) }).unwrap();
     let refused = ledger.reserve(ask("a", 20), Instant::now() + SOON).await.unwrap_err();
     assert!(!refused.is_too_large());
     let order: Vec<_> = refused.taken.iter().map(|taken| taken.tenant.as_str()).collect();
@@ -269,7 +269,7 @@ fn tenants_that_wait_for_all_share_it_evenly() {
     let mut a = waiting("a");
     let mut b = waiting("b");
     turns.drain(..10);
-    let granted = |all: &mut Vec<Waiting>| {
+    let granted = |all: &mut Vec<WaitingRequest>| {
         all.iter_mut().filter_map(|one| one.now_or_never()).map(Result::unwrap).collect()
     };
     let of_a: Vec<Reservation> = granted(&mut a);

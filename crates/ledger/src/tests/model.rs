@@ -8,7 +8,7 @@ use super::*;
 const TENANTS: [&str; 3] = ["a", "b", "c"];
 
 #[derive(Clone, Debug)]
-enum Step {
+enum LedgerStep {
     Try { tenant: usize, memory: u64, instances: u64 },
     Wait { tenant: usize, memory: u64, instances: u64 },
     WaitForSpare { tenant: usize, memory: u64, instances: u64 },
@@ -19,70 +19,84 @@ enum Step {
     Resize { which: usize, memory: u64 },
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = LedgerStep> {
     let sizes = || (0..TENANTS.len(), 0u64..130, 1u64..4);
     prop_oneof![
-        sizes().prop_map(|(tenant, memory, instances)| Step::Try { tenant, memory, instances }),
-        sizes().prop_map(|(tenant, memory, instances)| Step::Wait { tenant, memory, instances }),
-        sizes().prop_map(|(tenant, memory, instances)| Step::Wait { tenant, memory, instances }),
-        sizes().prop_map(|(tenant, memory, instances)| Step::WaitForSpare {
+        sizes().prop_map(|(tenant, memory, instances)| LedgerStep::Try {
             tenant,
             memory,
             instances
         }),
-        (0usize..32).prop_map(Step::Drop),
-        (0usize..32).prop_map(Step::Drop),
-        (0usize..32).prop_map(Step::GiveUp),
-        (0usize..32).prop_map(Step::Split),
-        ((0usize..32), 0u64..60).prop_map(|(which, memory)| Step::Take { which, memory }),
-        ((0usize..32), 0u64..120).prop_map(|(which, memory)| Step::Resize { which, memory }),
+        sizes().prop_map(|(tenant, memory, instances)| LedgerStep::Wait {
+            tenant,
+            memory,
+            instances
+        }),
+        sizes().prop_map(|(tenant, memory, instances)| LedgerStep::Wait {
+            tenant,
+            memory,
+            instances
+        }),
+        sizes().prop_map(|(tenant, memory, instances)| LedgerStep::WaitForSpare {
+            tenant,
+            memory,
+            instances
+        }),
+        (0usize..32).prop_map(LedgerStep::Drop),
+        (0usize..32).prop_map(LedgerStep::Drop),
+        (0usize..32).prop_map(LedgerStep::GiveUp),
+        (0usize..32).prop_map(LedgerStep::Split),
+        ((0usize..32), 0u64..60).prop_map(|(which, memory)| LedgerStep::Take { which, memory }),
+        ((0usize..32), 0u64..120).prop_map(|(which, memory)| LedgerStep::Resize { which, memory }),
     ]
 }
 
 /// The account, the holders of reservations, and the waiting requests.
-struct Model {
+struct LedgerModel {
     ledger: Ledger,
     held: Vec<Reservation>,
-    waiting: Vec<(Ask, Waiting)>,
+    waiting: Vec<(RoomRequest, WaitingRequest)>,
     /// Whether a reservation was resized, which is the only way above the capacity.
     was_resized: bool,
 }
 
-impl Model {
-    fn apply(&mut self, step: Step) {
-        let of = |tenant: usize, memory, instances| Ask {
+impl LedgerModel {
+    fn apply(&mut self, step: LedgerStep) {
+        let of = |tenant: usize, memory, instances| RoomRequest {
             amount: Amount { instances, ..mib(memory) },
             ..ask(TENANTS[tenant], 0)
         };
         match step {
-            Step::Try { tenant, memory, instances } => {
+            LedgerStep::Try { tenant, memory, instances } => {
                 self.held.extend(self.ledger.try_reserve(&of(tenant, memory, instances)));
             }
-            Step::Wait { tenant, memory, instances } => {
+            LedgerStep::Wait { tenant, memory, instances } => {
                 let ask = of(tenant, memory, instances);
                 if let Ok(waiting) = self.ledger.wait(ask.clone()) {
                     self.waiting.push((ask, waiting));
                 }
             }
-            Step::WaitForSpare { tenant, memory, instances } => {
+            LedgerStep::WaitForSpare { tenant, memory, instances } => {
                 let ask = of(tenant, memory, instances);
                 if let Ok(waiting) = self.ledger.wait_for_spare(ask.clone()) {
                     self.waiting.push((ask, waiting));
                 }
             }
-            Step::Drop(which) if which < self.held.len() => drop(self.held.swap_remove(which)),
-            Step::GiveUp(which) if which < self.waiting.len() => {
+            LedgerStep::Drop(which) if which < self.held.len() => {
+                drop(self.held.swap_remove(which))
+            }
+            LedgerStep::GiveUp(which) if which < self.waiting.len() => {
                 drop(self.waiting.swap_remove(which));
             }
-            Step::Split(which) if which < self.held.len() => {
+            LedgerStep::Split(which) if which < self.held.len() => {
                 let parts = self.held.swap_remove(which).split(3);
                 self.held.extend(parts);
             }
-            Step::Take { which, memory } if which < self.held.len() => {
+            LedgerStep::Take { which, memory } if which < self.held.len() => {
                 let part = self.held[which].take(mib(memory), Use::Zygote);
                 self.held.push(part);
             }
-            Step::Resize { which, memory } if which < self.held.len() => {
+            LedgerStep::Resize { which, memory } if which < self.held.len() => {
                 let now = Amount { memory: ByteSize::mib(memory), ..self.held[which].amount() };
                 self.held[which].resize(now);
                 self.was_resized = true;
@@ -108,7 +122,7 @@ impl Model {
         prop_assert_eq!(figures.waiting, self.waiting.len() as u64);
         prop_assert!(self.was_resized || figures.capacity.holds(sum));
         // Were there room for all that wait, none of them would.
-        let fits = |ask: &Ask| figures.capacity.holds(sum + ask.amount);
+        let fits = |ask: &RoomRequest| figures.capacity.holds(sum + ask.amount);
         prop_assert!(self.waiting.is_empty() || !self.waiting.iter().all(|(ask, _)| fits(ask)));
         Ok(())
     }
@@ -120,12 +134,12 @@ proptest! {
         let ledger = Ledger::new(capacity(100, 12));
         let held = Vec::new();
         let waiting = Vec::new();
-        let mut model = Model { ledger, held, waiting, was_resized: false };
+        let mut model = LedgerModel { ledger, held, waiting, was_resized: false };
         for step in steps {
             model.apply(step);
             model.check()?;
         }
-        let Model { ledger, held, waiting, .. } = model;
+        let LedgerModel { ledger, held, waiting, .. } = model;
         drop(waiting);
         drop(held);
         let figures = ledger.figures();
@@ -138,13 +152,13 @@ proptest! {
         let ledger = Ledger::new(capacity(100, 12));
         let held = Vec::new();
         let waiting = Vec::new();
-        let mut model = Model { ledger, held, waiting, was_resized: false };
+        let mut model = LedgerModel { ledger, held, waiting, was_resized: false };
         for step in steps {
             model.apply(step);
         }
         while !model.waiting.is_empty() {
             prop_assert!(!model.held.is_empty(), "they wait, and nothing is reserved");
-            model.apply(Step::Drop(0));
+            model.apply(LedgerStep::Drop(0));
         }
     }
 }

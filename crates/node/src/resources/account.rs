@@ -8,7 +8,7 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use snowmelt_ledger::{Amount, Ask, Capacity, Ledger, NoRoom, Reservation, Use};
+use snowmelt_ledger::{Amount, Capacity, Ledger, NoRoom, Reservation, RoomRequest, Use};
 use snowmelt_sandbox::Total;
 use snowmelt_types::{ByteSize, Tenant};
 use tokio::sync::Notify;
@@ -158,13 +158,17 @@ impl Account {
 
     /// Reserves room at once, if no other request waits for room; idle sandboxes are ended to make
     /// room.
-    pub fn at_once(&self, ask: &Ask) -> Result<Reservation, NoRoom> {
+    pub fn at_once(&self, ask: &RoomRequest) -> Result<Reservation, NoRoom> {
         self.at_once_ending(ask, MayEnd::Idle)
     }
 
     /// Reserves room at once, if no other request waits for room; the sandboxes that `may_end`
     /// names are ended to make room.
-    pub fn at_once_ending(&self, ask: &Ask, may_end: MayEnd) -> Result<Reservation, NoRoom> {
+    pub fn at_once_ending(
+        &self,
+        ask: &RoomRequest,
+        may_end: MayEnd,
+    ) -> Result<Reservation, NoRoom> {
         let evict = || match may_end {
             MayEnd::Idle => self.evict_oldest(),
             MayEnd::IdleWorkers => self.workers.end_oldest(),
@@ -180,7 +184,7 @@ impl Account {
 
     /// Reserves room at once for as many requests like `each` as there is room for, `most` at most;
     /// idle sandboxes are ended to make room.
-    pub(crate) fn up_to(&self, each: &Ask, most: usize) -> Vec<Reservation> {
+    pub(crate) fn up_to(&self, each: &RoomRequest, most: usize) -> Vec<Reservation> {
         let mut rooms = self.ledger.try_reserve_up_to(each, most);
         while rooms.len() < most && self.may_fit(each) && self.evict_oldest() {
             rooms.extend(self.ledger.try_reserve_up_to(each, most - rooms.len()));
@@ -190,7 +194,11 @@ impl Account {
 
     /// Reserves room at once, or when it is this request's turn, `patience` from now at the latest;
     /// idle sandboxes are ended to make room.
-    pub async fn within(&self, ask: Ask, patience: Duration) -> Result<Reservation, NoRoom> {
+    pub async fn within(
+        &self,
+        ask: RoomRequest,
+        patience: Duration,
+    ) -> Result<Reservation, NoRoom> {
         if let Ok(room) = self.at_once(&ask) {
             return Ok(room);
         }
@@ -215,7 +223,7 @@ impl Account {
         self.worker_is_idle.notify_waiters();
     }
 
-    fn may_fit(&self, ask: &Ask) -> bool {
+    fn may_fit(&self, ask: &RoomRequest) -> bool {
         !self.ledger.is_wanted() && self.ledger.capacity().holds(ask.amount)
     }
 
@@ -273,8 +281,8 @@ impl Account {
     }
 
     /// Makes a request for room; reserves nothing yet.
-    pub fn ask(&self, tenant: &Tenant, use_: Use, amount: Amount) -> Ask {
-        Ask { tenant: tenant.clone(), use_, amount }
+    pub fn ask(&self, tenant: &Tenant, use_: Use, amount: Amount) -> RoomRequest {
+        RoomRequest { tenant: tenant.clone(), use_, amount }
     }
 }
 

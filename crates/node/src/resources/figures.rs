@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use snowmelt_api::{LedgerFigures, START_BOUNDS_US, Start, StartFigures, UseFigures};
-use snowmelt_ledger::{Amount, Figures, Ledger, Use};
+use snowmelt_ledger::{Amount, Ledger, RoomFigures, Use};
 use snowmelt_types::micros;
 
 /// Returns the capacity, the reservations and the requests for room of the host.
 pub(crate) fn of_ledger(ledger: &Ledger) -> LedgerFigures {
-    let Figures { capacity, reserved, uses, waiting, refused, waited } = ledger.figures();
+    let RoomFigures { capacity, reserved, uses, waiting, refused, waited } = ledger.figures();
     let of_use = |(use_, amount): (Use, Amount)| UseFigures {
         name: use_.name().to_owned(),
         memory_bytes: amount.memory.bytes(),

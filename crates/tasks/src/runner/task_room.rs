@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use snowmelt_ledger::{Amount, Reservation, Use, Waiting};
+use snowmelt_ledger::{Amount, Reservation, Use, WaitingRequest};
 use snowmelt_node::{
     Error, FIRST_ZYGOTE, InstanceLease, InstanceRooms, MayEnd, QUERY_PATIENCE, Result, Unit,
     WorkerLease, WorkerSpec, ZygoteRoom, zygote,
@@ -322,7 +322,7 @@ impl QueryRunner {
 }
 
 /// Waits for the room that was requested; `None` if there is nothing to wait for.
-async fn granted(waiting: &mut Option<Waiting>) -> Option<Reservation> {
+async fn granted(waiting: &mut Option<WaitingRequest>) -> Option<Reservation> {
     waiting.as_mut()?.await.ok()
 }
 

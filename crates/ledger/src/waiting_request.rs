@@ -7,15 +7,15 @@ use std::time::Instant;
 
 use tokio::sync::oneshot::Receiver;
 
-use crate::account::Account;
-use crate::{Ask, NoRoom, Reservation};
+use crate::account::HostAccount;
+use crate::{NoRoom, Reservation, RoomRequest};
 
 /// A request that waits for room. Dropping it leaves the queue.
 #[derive(Debug)]
 #[must_use = "dropping it leaves the queue"]
-pub struct Waiting {
-    account: Arc<Account>,
-    ask: Ask,
+pub struct WaitingRequest {
+    account: Arc<HostAccount>,
+    ask: RoomRequest,
     /// The number of the request in its queue.
     number: u64,
     /// Whether the request is in the queue of those that can do without.
@@ -23,10 +23,10 @@ pub struct Waiting {
     receiver: Receiver<Reservation>,
 }
 
-impl Waiting {
+impl WaitingRequest {
     pub(crate) fn new(
-        account: Arc<Account>,
-        ask: Ask,
+        account: Arc<HostAccount>,
+        ask: RoomRequest,
         number: u64,
         is_spare: bool,
         receiver: Receiver<Reservation>,
@@ -50,7 +50,7 @@ impl Waiting {
     }
 }
 
-impl Future for Waiting {
+impl Future for WaitingRequest {
     type Output = Result<Reservation, NoRoom>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -60,7 +60,7 @@ impl Future for Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for WaitingRequest {
     fn drop(&mut self) {
         self.account.leave(&self.ask, self.number, self.is_spare);
     }

@@ -80,7 +80,7 @@ impl fmt::Display for Use {
 
 /// A request for room.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ask {
+pub struct RoomRequest {
     /// The tenant that asks.
     pub tenant: Tenant,
     /// The use of the room.
