@@ -85,7 +85,8 @@ impl Inputs {
 
     /// Reads partitions of a stage, one after another.
     pub(super) fn read(&self, stage: u32, partitions: &[u32], schema: SchemaRef) -> PartReader {
-        let written = partitions.iter().filter_map(|partition| self.parts.get(&(stage, *partition)));
+        let written =
+            partitions.iter().filter_map(|partition| self.parts.get(&(stage, *partition)));
         let mut parts: Vec<InputPart> = written.flatten().cloned().collect();
         parts.reverse();
         self.reader(parts, schema)
@@ -99,7 +100,8 @@ impl Inputs {
         partitions: &[u32],
         schema: &SchemaRef,
     ) -> Vec<(PartReader, KeyRange)> {
-        let written = partitions.iter().filter_map(|partition| self.parts.get(&(stage, *partition)));
+        let written =
+            partitions.iter().filter_map(|partition| self.parts.get(&(stage, *partition)));
         let run = |part: &InputPart| {
             let keys = part.keys.clone().unwrap_or_default();
             (self.reader(vec![part.clone()], Arc::clone(schema)), keys)

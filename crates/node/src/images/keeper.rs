@@ -182,7 +182,10 @@ impl ImageKeeper {
         if let (Some(keeper), Ok(digest)) = (keeper, digest.parse()) {
             let kept = keeper.kept();
             // A daemon that has just died has no start to report.
-            let _ = kept.control.as_ref().map(|control| say(control, &DaemonControl::Ready(digest), &[]));
+            let _ = kept
+                .control
+                .as_ref()
+                .map(|control| say(control, &DaemonControl::Ready(digest), &[]));
         }
     }
 

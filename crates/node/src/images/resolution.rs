@@ -63,8 +63,9 @@ pub(crate) async fn find_pinned(
     manifest: &OciDigest,
 ) -> Result<ResolvedImage> {
     let digest = Some(manifest.as_str());
-    let is_it =
-        |found: &Result<ResolvedImage>| found.as_ref().is_ok_and(|found| found.manifest == *manifest);
+    let is_it = |found: &Result<ResolvedImage>| {
+        found.as_ref().is_ok_and(|found| found.manifest == *manifest)
+    };
     let found = match name.parse()? {
         ImageLocation::Layout(folder, tag) => {
             let layout = OciLayout::open(&folder)?;

@@ -62,8 +62,13 @@ fn environments(store: &PackageStore) -> Result<Vec<Item>> {
     let item = |(name, folder): (String, PathBuf)| {
         let manifest = Manifest::read(&folder);
         let lock = store.environment_lock(&name);
-        let item =
-            item(ItemKind::Environment, name, folder, lock, manifest.as_ref().map(|manifest| manifest.own));
+        let item = item(
+            ItemKind::Environment,
+            name,
+            folder,
+            lock,
+            manifest.as_ref().map(|manifest| manifest.own),
+        );
         let wheels = manifest.into_iter().flat_map(|found| found.wheels);
         Item { wheels: wheels.map(|wheel| wheel.digest.as_str().to_owned()).collect(), ..item }
     };

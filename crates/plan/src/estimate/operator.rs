@@ -85,7 +85,9 @@ fn of_node(node: &PlanNode) -> Estimate {
 }
 
 fn of_leaf(node: &PlanNode) -> Estimate {
-    if let Some(origin) = node.downcast_ref::<ExchangeReadExec>().and_then(|downcast_ref| downcast_ref.origin()) {
+    if let Some(origin) =
+        node.downcast_ref::<ExchangeReadExec>().and_then(|downcast_ref| downcast_ref.origin())
+    {
         return estimate(origin);
     }
     if let Some(shared) = node.downcast_ref::<SharedExec>() {

@@ -160,7 +160,8 @@ impl Scheduler {
         let most = self.hosts.values().map(|host| host.most).max().unwrap_or_default();
         let instances =
             |(calls, call): &(u32, &CallDemand)| calls.div_ceil(call.concurrency.max(1));
-        let memory = calls.values().map(|call| u64::from(instances(call)) * call.1.memory).sum::<u64>();
+        let memory =
+            calls.values().map(|call| u64::from(instances(call)) * call.1.memory).sum::<u64>();
         let by_memory = if most == 0 { 1 } else { memory.div_ceil(most) };
         let most_instances = calls.values().map(instances).max().unwrap_or_default();
         let by_instances = most_instances.div_ceil(self.policy.instances_per_host.max(1));

@@ -57,7 +57,9 @@ pub(super) fn choose(
 
 /// Whether a call could have a new instance anywhere if enough memory became free there.
 pub(super) fn could_ever_start(scheduler: &Scheduler, call: &CallDemand) -> bool {
-    candidates(scheduler, call).into_iter().any(|candidate| could_start(call, candidate, &scheduler.policy))
+    candidates(scheduler, call)
+        .into_iter()
+        .any(|candidate| could_start(call, candidate, &scheduler.policy))
 }
 
 fn candidates<'a>(scheduler: &'a Scheduler, call: &CallDemand) -> Vec<LinearCandidate<'a>> {

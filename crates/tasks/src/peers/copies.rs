@@ -120,7 +120,8 @@ async fn copy(
     file: &Arc<File>,
     state: &watch::Sender<State>,
 ) -> io::Result<()> {
-    let mut stream = in_time(OPEN_TIMEOUT, connect()).await?.map_err(|in_time| other(in_time.message))?;
+    let mut stream =
+        in_time(OPEN_TIMEOUT, connect()).await?.map_err(|in_time| other(in_time.message))?;
     let opened = in_time(OPEN_TIMEOUT, remote_outputs::opened(&mut stream, asked)).await?;
     let sizes = opened.map_err(|error| match error {
         ReadError::Missing(_) => other("it does not have it"),

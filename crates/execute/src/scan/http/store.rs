@@ -206,8 +206,10 @@ impl HttpStore {
     }
 
     fn meta(&self, path: &Path, version: &FileVersion) -> ObjectMeta {
-        let parsed =
-            version.modified.as_deref().and_then(|modified| DateTime::parse_from_rfc2822(modified).ok());
+        let parsed = version
+            .modified
+            .as_deref()
+            .and_then(|modified| DateTime::parse_from_rfc2822(modified).ok());
         // Footers are kept for a tag only: a file may be written twice in a second.
         let text = version.text();
         let has_tag = version.tag.is_some();

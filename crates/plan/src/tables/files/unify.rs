@@ -79,7 +79,8 @@ pub(crate) fn unify_or(
     schemas: &[Schema],
     otherwise: Option<&DataType>,
 ) -> Result<Schema, SchemaConflict> {
-    let names = schemas.iter().map(|schema| schema.fields().iter().map(|field| field.name().as_str()));
+    let names =
+        schemas.iter().map(|schema| schema.fields().iter().map(|field| field.name().as_str()));
     if let Some(conflict) = differing_in_case(&names.map(Iterator::collect).collect::<Vec<_>>()) {
         return Err(conflict);
     }

@@ -49,7 +49,8 @@ impl Gangs {
         let streamed = |stage: &Stage| stage.exchange().is_some_and(Exchange::is_streamed);
         let senders = (0..stages.len()).filter(|stage| streamed(&stages[*stage]));
         let pair = |sender: usize| {
-            let receiver = stages.iter().position(|stage| stage.reads.contains(&(sender as u32)))?;
+            let receiver =
+                stages.iter().position(|stage| stage.reads.contains(&(sender as u32)))?;
             Some(StagePair { sender, receiver })
         };
         Self { pairs: senders.filter_map(pair).collect(), live: Vec::new() }
