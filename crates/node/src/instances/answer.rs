@@ -63,7 +63,7 @@ async fn other(from: &mut ReadableStream, kind: Kind, length: usize) -> Result<F
 
 /// Parses the answer that a frame holds, which keeps `room` until it is dropped.
 pub(crate) fn parsed(frame: &Frame, room: Option<AnswerSpace>) -> Result<Answer> {
-    Ok(Answer::holding(frame.parse()?, room.map(Held::new)))
+    Ok(Answer::holding(frame.parse()?, room.map(AnswerGuard::new)))
 }
 
 #[cfg(test)]

@@ -9,18 +9,14 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use snowmelt_types::Digest;
 
-use crate::blocking::blocking;
-use crate::environment::{Manifest, site};
-use crate::files::{self, make_folder};
-use crate::flock::{FileLock, LockMode};
-use crate::link::{Source, link};
-use crate::lock::Pin;
-use crate::once::{Once, once};
-use crate::shared::Shared;
-use crate::unpack::unpack;
-use crate::wheel::{self, LockedWheel, Wheel, WheelManifest};
-use crate::workspace::Workspace;
-use crate::{Error, Progress, Reporter, Result};
+use super::environment::{Manifest, site};
+use super::links::{WheelFolder, link};
+use super::lock::Pin;
+use super::state::InstallerState;
+use super::unpacking::unpack;
+use crate::storage::{FileLock, LockMode, Once, Workspace, blocking, files, make_folder, once};
+use crate::wheels::{LockedWheel, Wheel, WheelManifest, wheel};
+use crate::{Error, InstallProgress, Reporter, Result};
 
 /// The wheels of these pins, sorted by name. Two are unpacked concurrently, so that one is fetched
 /// while the other is compiled.

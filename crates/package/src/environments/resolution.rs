@@ -11,12 +11,11 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 use snowmelt_types::Digest;
 
-use crate::files::write_atomically;
-use crate::flock::{FileLock, LockMode};
-use crate::lock::Lock;
-use crate::shared::Shared;
-use crate::uv::{Uv, useful_lines};
-use crate::{Error, Progress, Python, Reporter, Requirement, Result};
+use super::lock::PackageLock;
+use super::state::InstallerState;
+use crate::python::uv::{Uv, useful_lines};
+use crate::storage::{FileLock, LockMode, write_atomically};
+use crate::{Error, InstallProgress, Python, Reporter, Requirement, Result};
 
 /// The time for which a cached result is used.
 const MAX_AGE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -56,7 +55,7 @@ pub(crate) async fn resolve(
     if let Some(lock) = cached(&path, shared.refresh) {
         return Ok(lock);
     }
-    let waiting = || progress.step(&Progress::Waiting);
+    let waiting = || progress.step(&InstallProgress::Waiting);
     let held =
         FileLock::acquire(&shared.store.memo_lock(&key), LockMode::Exclusive, waiting).await?;
     let answer = match cached(&path, shared.refresh) {

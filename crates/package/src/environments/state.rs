@@ -5,10 +5,8 @@ use std::time::Duration;
 
 use snowmelt_types::ByteSize;
 
-use crate::counts::Counts;
-use crate::files;
-use crate::flock::{FileLock, LockMode};
-use crate::store::Store;
+use super::counts::EnvironmentCounters;
+use crate::storage::{FileLock, LockMode, PackageStore, files};
 use crate::{Python, Result};
 
 /// The state of an installer.

@@ -12,12 +12,8 @@ use snowmelt_types::{ByteSize, Digest};
 use super::inventory::{self, Item, ItemKind};
 use super::reclamation::Reclaimed;
 use crate::Result;
-use crate::files;
-use crate::flock::{FileLock, LockMode};
-use crate::inventory::{self, Item, Kind};
-use crate::reclaim::Reclaimed;
-use crate::shared::Shared;
-use crate::store::Store;
+use crate::environments::InstallerState;
+use crate::storage::{FileLock, LockMode, PackageStore, files};
 
 /// A lease of an environment on this host; dropping it gives it back.
 #[derive(Debug)]
@@ -34,7 +30,7 @@ pub(crate) fn hold(shared: &InstallerState, digest: &Digest) -> Result<Option<En
     }
     let lock = shared.store.environment_lock(digest.as_str());
     let lease = FileLock::try_acquire(&lock, LockMode::Shared)?;
-    Ok(lease.filter(|_| folder.is_dir()).map(|lease| Held { _lease: lease }))
+    Ok(lease.filter(|_| folder.is_dir()).map(|lease| EnvironmentLease { _lease: lease }))
 }
 
 /// The packages that [`crate::Installer::gc`] with the size 0 would remove now.

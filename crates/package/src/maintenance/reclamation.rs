@@ -10,10 +10,8 @@ use std::io;
 
 use snowmelt_types::ByteSize;
 
-use crate::files::remove_tree;
-use crate::flock::{FileLock, LockMode};
-use crate::inventory::{self, Item, Kind};
-use crate::store::Store;
+use super::inventory::{self, Item, ItemKind};
+use crate::storage::{FileLock, LockMode, PackageStore, remove_tree};
 use crate::{Error, Result};
 
 /// The result of a garbage collection.
@@ -50,7 +48,7 @@ pub(crate) fn reclaim(
     Ok(done)
 }
 
-fn remove_cache(store: &Store) -> Result<()> {
+fn remove_cache(store: &PackageStore) -> Result<()> {
     match FileLock::try_acquire(&store.cache_lock(), LockMode::Exclusive)? {
         Some(_alone) => remove_tree(&store.cache()),
         None => Ok(()),
@@ -93,7 +91,7 @@ fn is_linked(linked: &HashMap<String, usize>, item: &Item) -> bool {
 
 /// Removes an item. Returns whether that was possible. The item is renamed first, so that a crash
 /// does not leave an incomplete item.
-pub(crate) fn remove(store: &Store, item: &Item) -> Result<bool> {
+pub(crate) fn remove(store: &PackageStore, item: &Item) -> Result<bool> {
     let Some(alone) = FileLock::try_acquire(&item.lock, LockMode::Exclusive)? else {
         return Ok(false);
     };

@@ -1,11 +1,11 @@
 //! Verifies the store against the packages' RECORDs again, on demand: a disk can change a file long
 //! after it was first verified.
 
-use crate::flock::{FileLock, LockMode};
-use crate::inventory::{self, Item, Kind};
-use crate::store::Store;
-use crate::wheel::{WheelManifest, site};
-use crate::{Error, Result, reclaim, record};
+use super::inventory::{self, Item, ItemKind};
+use super::reclamation;
+use crate::storage::{FileLock, LockMode, PackageStore};
+use crate::wheels::{WheelManifest, record, site};
+use crate::{Error, Result};
 
 /// A wheel that does not match its RECORD.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,12 +9,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::blocking::blocking;
-use crate::files::make_folder;
-use crate::flock::{FileLock, LockMode};
-use crate::python::{Python, WantedPython, is_program};
-use crate::uv::{self, Uv, useful_lines};
-use crate::{Error, Result, own};
+use super::uv::{self, Uv, useful_lines};
+use super::{Python, WantedPython, bundle, is_program};
+use crate::storage::{FileLock, LockMode, blocking, make_folder};
+use crate::{Error, Result};
 
 /// The folder of fetched interpreters in the state folder.
 const FETCHED: &str = "pythons";

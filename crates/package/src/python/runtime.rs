@@ -11,9 +11,7 @@ use std::sync::Arc;
 use snowmelt_kernel::process::end_with_thread;
 use snowmelt_types::Digest;
 
-use crate::files::{self, make_folder};
-use crate::flock::{FileLock, LockMode};
-use crate::workspace::Workspace;
+use crate::storage::{FileLock, LockMode, Workspace, files, make_folder};
 use crate::{Error, Python, Result};
 
 /// An empty folder of the runtime.

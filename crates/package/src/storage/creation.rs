@@ -3,9 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::file_lock::{FileLock, Share};
+use super::file_lock::{FileLock, LockMode};
 use crate::Result;
-use crate::flock::{FileLock, LockMode};
 
 /// An existing resource with its lease.
 #[derive(Debug)]

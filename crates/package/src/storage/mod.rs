@@ -19,7 +19,7 @@ mod threads;
 mod workspace;
 
 pub(crate) use creation::{Once, once};
-pub(crate) use file_lock::{FileLock, Share};
+pub(crate) use file_lock::{FileLock, LockMode};
 pub(crate) use files::{count_files, make_folder, remove_tree, write_atomically, write_synced};
 pub(crate) use store::PackageStore;
 pub use store::interrupted;

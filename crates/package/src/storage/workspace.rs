@@ -8,8 +8,8 @@ use std::path::Path;
 
 use snowmelt_kernel::lock::Lock;
 
-use crate::files::remove_tree;
-use crate::flock::{LockMode, attempt};
+use super::file_lock::{LockMode, attempt};
+use super::files::remove_tree;
 use crate::{Error, Result};
 
 /// A temporary folder, removed when it is dropped.
