@@ -187,19 +187,19 @@ fn server_ends() -> ErrorReport {
 }
 
 /// An origin whose layers report progress and can be cancelled.
-pub(super) struct Watched {
+pub(super) struct JobOrigin {
     inner: Box<dyn ConversionSource + Send + Sync>,
-    job: Arc<Job>,
+    job: Arc<ImageJob>,
     bytes: AtomicU64,
 }
 
-impl Watched {
-    pub fn new(inner: Box<dyn ConversionSource + Send + Sync>, job: &Arc<Job>) -> Self {
+impl JobOrigin {
+    pub fn new(inner: Box<dyn ConversionSource + Send + Sync>, job: &Arc<ImageJob>) -> Self {
         Self { inner, job: Arc::clone(job), bytes: AtomicU64::new(0) }
     }
 }
 
-impl ConversionSource for Watched {
+impl ConversionSource for JobOrigin {
     fn describe(&self) -> snowmelt_image::Result<Described> {
         self.inner.describe()
     }

@@ -53,7 +53,7 @@ async fn prefetch(
     found: &ResolvedImage,
     access: &Access,
     stores: &ImageStores,
-    job: &Job,
+    job: &ImageJob,
 ) -> Result<FetchCounts> {
     let cache = Arc::new(stores.shared_cache()?);
     let blocks = Arc::new(BlockStore::new(found.origin.source(access)?, Some(cache)));

@@ -144,7 +144,7 @@ impl CountingImage {
     }
 }
 
-impl ConversionSource for Counted {
+impl ConversionSource for CountingImage {
     fn describe(&self) -> snowmelt_image::Result<Described> {
         Ok(Described { config: Some(self.config.clone()), layers: 1, original: None })
     }

@@ -134,7 +134,7 @@ impl ImageUpload {
     }
 }
 
-impl ConversionSource for Sent {
+impl ConversionSource for ImageUpload {
     fn describe(&self) -> Result<Described> {
         Ok(self.image.clone())
     }

@@ -29,7 +29,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use snowmelt_control::access::permissions::Group;
+use snowmelt_control::access::permissions::UserGroup;
 use snowmelt_image::mount::MountChoice;
 use snowmelt_image::profile::PublicKey;
 use snowmelt_node::{EnforcementChoice, ImageSettings};
@@ -125,7 +125,7 @@ pub struct Config {
     /// Memory limit of zygotes.
     pub import_cache: ConfigValue<ByteSize>,
     /// Method by which images are mounted.
-    pub image_mount: Value<MountChoice>,
+    pub image_mount: ConfigValue<MountChoice>,
     /// Disk limit of the raw files of complete images.
     pub raw_images: ConfigValue<ByteSize>,
     /// Size limit of the block cache.

@@ -59,7 +59,7 @@ impl BaseImage {
     pub async fn find(
         place: Option<&ImageLocation>,
         layout: &OciLayout,
-        progress: &Arc<Progress>,
+        progress: &Arc<ProgressDisplay>,
     ) -> Result<Self> {
         match place {
             None => Ok(Self::Nothing),
@@ -69,7 +69,11 @@ impl BaseImage {
         }
     }
 
-    async fn named(name: &Reference, layout: &OciLayout, progress: &Arc<Progress>) -> Result<Self> {
+    async fn named(
+        name: &Reference,
+        layout: &OciLayout,
+        progress: &Arc<ProgressDisplay>,
+    ) -> Result<Self> {
         match layout.find(Some(&name.to_string())) {
             Err(Error::Missing { .. }) => {}
             found => {

@@ -170,7 +170,7 @@ async fn debian(
     config: &Config,
     base_image: BaseImage,
     (store, options): (&OciLayout, Options),
-    progress: &Arc<Progress>,
+    progress: &Arc<ProgressDisplay>,
 ) -> Result<(BaseImage, Option<LayerFolder>), ErrorReport> {
     if args.debian.is_empty() {
         return Ok((base_image, None));
@@ -256,7 +256,7 @@ impl Packages {
 async fn build_image(
     (base_image, mut parts, settings): (BaseImage, Vec<LayerFolder>, BuildSettings),
     (store, options): (&OciLayout, Options),
-    progress: &Arc<Progress>,
+    progress: &Arc<ProgressDisplay>,
 ) -> Result<(Converted, Vec<String>)> {
     if let BaseImage::Folder(folder) = &base_image {
         parts.insert(0, base_part(folder));

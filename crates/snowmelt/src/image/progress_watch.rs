@@ -79,12 +79,12 @@ impl Drop for Stopping {
 /// An origin whose readers report progress and can be cancelled.
 pub(super) struct WatchedOrigin {
     inner: Arc<dyn ConversionSource + Send + Sync>,
-    watch: Watch,
+    watch: ProgressWatch,
     bytes: AtomicU64,
 }
 
 impl WatchedOrigin {
-    pub fn new(inner: Arc<dyn ConversionSource + Send + Sync>, watch: Watch) -> Self {
+    pub fn new(inner: Arc<dyn ConversionSource + Send + Sync>, watch: ProgressWatch) -> Self {
         Self { inner, watch, bytes: AtomicU64::new(0) }
     }
 }

@@ -32,7 +32,7 @@ const PLAN_BYTES: usize = 256 << 20;
 const MAX_REQUESTS: usize = 4096;
 
 /// The result of a request, with its descriptors.
-type DeskAnswer = std::result::Result<(Answered, Vec<OwnedFd>), Failed>;
+type DeskAnswer = std::result::Result<(Answered, Vec<OwnedFd>), RequestFailure>;
 
 /// The desk at which the requests of one driver are answered.
 pub(super) struct Desk<'q> {
@@ -94,7 +94,11 @@ impl<'q> Desk<'q> {
     }
 
     /// Begins a request. Returns a future for a request that needs a reply, and `None` otherwise.
-    fn take<'a>(&'a self, ask: Ask, plans: &Plans) -> Option<BoxFuture<'a, DeskAnswer>> {
+    fn take<'a>(
+        &'a self,
+        ask: DriverOperation,
+        plans: &Plans,
+    ) -> Option<BoxFuture<'a, DeskAnswer>> {
         match ask {
             DriverOperation::List { location } => Some(self.list(location).boxed()),
             DriverOperation::Open { paths } => Some(async move { self.open(&paths) }.boxed()),
@@ -211,7 +215,7 @@ impl<'q> Desk<'q> {
         Ok((Answered::Started { started }, vec![socket]))
     }
 
-    async fn ended(&self, started: u64, failure: Option<Failed>) -> DeskAnswer {
+    async fn ended(&self, started: u64, failure: Option<RequestFailure>) -> DeskAnswer {
         let (worker, udfs) = self.attempts.end(started, failure).await?;
         Ok((Answered::Ended { worker, udfs }, Vec::new()))
     }

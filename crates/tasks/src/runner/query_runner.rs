@@ -128,7 +128,7 @@ impl QueryRunner {
         &self,
         spec: &WorkerSpec,
         place: SandboxOrigin<WorkerLease, Option<Reservation>>,
-    ) -> Result<WorkerLease, Failed> {
+    ) -> Result<WorkerLease, RequestFailure> {
         let lease = match place {
             SandboxOrigin::Idle(lease) => lease,
             SandboxOrigin::New(room) => {
@@ -190,7 +190,7 @@ impl QueryRunner {
 
     /// Returns the real reason of a failed attempt: a sandbox that ended explains more than the
     /// connection that broke because of it.
-    async fn explain(&self, failure: Failed, started: &StartedTask) -> Failed {
+    async fn explain(&self, failure: RequestFailure, started: &StartedTask) -> RequestFailure {
         // The worker is well: what it was to read is gone.
         if !failure.outputs.is_empty() {
             return failure;
@@ -293,7 +293,7 @@ impl QueryRunner {
         TaskRoom { worker, udfs, kept }: TaskRoom,
         plan: Bytes,
         granted_before: Grants,
-    ) -> Result<(StartedTask, UnixStream), Failed> {
+    ) -> Result<(StartedTask, UnixStream), RequestFailure> {
         let spec = self.spec(&ask);
         let span = tracing::debug_span!(target: SPANS, "query.task", snowmelt.task = ask.task);
         let (worker, udfs) = tokio::join!(
@@ -339,8 +339,8 @@ impl QueryRunner {
     pub(crate) async fn ended(
         &self,
         started: StartedTask,
-        failure: Option<Failed>,
-    ) -> Result<(SandboxUse, Vec<SandboxUse>), Failed> {
+        failure: Option<RequestFailure>,
+    ) -> Result<(SandboxUse, Vec<SandboxUse>), RequestFailure> {
         for udf in &started.udfs {
             self.keep_written(&udf.name, &udf.lease);
         }

@@ -109,7 +109,7 @@ impl<'q> Attempts<'q> {
         Ok((number, socket))
     }
 
-    async fn begin(&self, asked: &AttemptRequest) -> Result<RunningAttempt, Failed> {
+    async fn begin(&self, asked: &AttemptRequest) -> Result<RunningAttempt, RequestFailure> {
         if let Some(gang) = asked.ask.gang {
             return self.begin_in_gang(gang, asked).await;
         }
@@ -139,7 +139,7 @@ impl<'q> Attempts<'q> {
         &self,
         gang: u64,
         asked: &AttemptRequest,
-    ) -> Result<RunningAttempt, Failed> {
+    ) -> Result<RunningAttempt, RequestFailure> {
         let (session, counted) = match self.gangs.take(gang, &asked.ask)? {
             MemberReservation::Here(room, streams, counted) => {
                 return self.starts.start_here(asked, *room, counted, streams).boxed().await;

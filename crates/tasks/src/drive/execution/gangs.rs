@@ -176,7 +176,7 @@ impl Gangs {
     }
 
     /// Takes the reservation of a task of a gang, which starts now.
-    pub fn take(&self, gang: u64, ask: &TaskAsk) -> Result<MemberReservation, Failed> {
+    pub fn take(&self, gang: u64, ask: &TaskAsk) -> Result<MemberReservation, RequestFailure> {
         let slot = self.live().get_mut(&gang).and_then(|gang| gang.slots.take(ask.task));
         match slot {
             Some(GangSlot { host: GangHost::There(session, _), counted }) => {

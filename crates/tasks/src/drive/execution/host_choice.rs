@@ -73,7 +73,7 @@ impl AttemptStart<'_, '_> {
         &self,
         Open { choice, session }: Open,
         place: &mut ClusterPlace,
-    ) -> Result<Result<AttemptRoom, NotTaken>, Failed> {
+    ) -> Result<Result<AttemptRoom, NotTaken>, RequestFailure> {
         let Self { starts, asked } = self;
         let counted = starts.cluster.count(&choice);
         let room = match session {
@@ -101,7 +101,7 @@ impl AttemptStart<'_, '_> {
 impl Steps for AttemptStart<'_, '_> {
     type Place = AttemptRoom;
     type Begun = RunningAttempt;
-    type Error = Failed;
+    type Error = RequestFailure;
     type Asked = ClusterPlace;
 
     fn ask(&self) -> ClusterPlace {
@@ -110,7 +110,10 @@ impl Steps for AttemptStart<'_, '_> {
         starts.cluster.peers().and_then(|peers| peers.task(needs))
     }
 
-    async fn look(&self, place: &mut ClusterPlace) -> Result<PlaceSearch<AttemptRoom>, Failed> {
+    async fn look(
+        &self,
+        place: &mut ClusterPlace,
+    ) -> Result<PlaceSearch<AttemptRoom>, RequestFailure> {
         self.starts.note_failures();
         for open in self.open() {
             let Some(open) = open else { return Ok(PlaceSearch::Soon) };
@@ -137,7 +140,7 @@ impl Steps for AttemptStart<'_, '_> {
         &self,
         place: &mut ClusterPlace,
         queue: WaitingTasks,
-    ) -> Result<PlaceSearch<AttemptRoom>, Failed> {
+    ) -> Result<PlaceSearch<AttemptRoom>, RequestFailure> {
         if place.is_none() {
             return self.look(place).await;
         }
@@ -182,7 +185,7 @@ impl Steps for AttemptStart<'_, '_> {
         }
     }
 
-    async fn here(&self) -> Result<AttemptRoom, Failed> {
+    async fn here(&self) -> Result<AttemptRoom, RequestFailure> {
         let Self { starts, asked } = self;
         // Other room of this host is given by the cluster.
         let room = match starts.cluster.places_tasks() {
@@ -195,7 +198,7 @@ impl Steps for AttemptStart<'_, '_> {
         Ok(AttemptRoom::Here(Box::new(room), starts.cluster.count(&HostChoice::Here)))
     }
 
-    async fn start(&self, room: AttemptRoom) -> Result<Option<RunningAttempt>, Failed> {
+    async fn start(&self, room: AttemptRoom) -> Result<Option<RunningAttempt>, RequestFailure> {
         let Self { starts, asked } = self;
         match room {
             AttemptRoom::Here(room, counted) => {

@@ -25,7 +25,7 @@ fn with_host(failed: RequestFailure, reader: Option<&HostName>) -> RequestFailur
 pub(super) async fn explain(
     places: &Places,
     cluster: &QueryCluster,
-    failed: Failed,
+    failed: RequestFailure,
     inputs: &[Input],
     reader: Option<&HostName>,
 ) -> RequestFailure {

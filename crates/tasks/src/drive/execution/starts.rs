@@ -80,7 +80,7 @@ impl Starts<'_> {
         room: TaskRoom,
         counted: TaskCount,
         streams: Streams,
-    ) -> Result<RunningAttempt, Failed> {
+    ) -> Result<RunningAttempt, RequestFailure> {
         let grant = |grant: &FileGrant| {
             let file = self.scope.open_listed(&grant.path)?;
             Ok::<_, RequestFailure>((grant.clone(), OwnedFd::from(file)))
@@ -115,7 +115,7 @@ impl Starts<'_> {
         &self,
         asked: &AttemptRequest,
         session: &Arc<Session>,
-    ) -> Result<Result<PlacedAttempt, NotTaken>, Failed> {
+    ) -> Result<Result<PlacedAttempt, NotTaken>, RequestFailure> {
         if let Some((udf, why)) = refused_udf(session, &asked.ask) {
             self.note_refused(session, &udf, why);
             return Ok(Err(NotTaken::Unfit));
@@ -162,7 +162,7 @@ impl Starts<'_> {
         asked: &AttemptRequest,
         placed: PlacedAttempt,
         counted: TaskCount,
-    ) -> Result<Option<RunningAttempt>, Failed> {
+    ) -> Result<Option<RunningAttempt>, RequestFailure> {
         let session = Arc::clone(placed.session());
         let (relayed, socket) = match placed.started().await {
             Ok(started) => started,

@@ -93,7 +93,7 @@ impl Drop for WaitingCount<'_> {
     fn drop(&mut self) {
         let mut waiting = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         *waiting = waiting
-            .map(|waiting| WaitingTasks { tasks: waiting.tasks.saturating_sub(1), ..it })
+            .map(|waiting| WaitingTasks { tasks: waiting.tasks.saturating_sub(1), ..waiting })
             .filter(|waiting| waiting.tasks > 0);
     }
 }

@@ -23,7 +23,7 @@ pub(in crate::drive) type ByHost = BTreeMap<HostName, (Arc<Session>, Vec<Input>)
 pub(in crate::drive) fn here(
     kept: Option<&Outputs>,
     inputs: &[Input],
-) -> Result<Vec<(u32, OwnedFd)>, Failed> {
+) -> Result<Vec<(u32, OwnedFd)>, RequestFailure> {
     let here = inputs.iter().filter(|input| matches!(input.place, OutputPlace::Here));
     let open = |input: &Input| {
         let opened = kept.and_then(|kept| kept.open(input.attempt));
