@@ -17,6 +17,7 @@ mod regexp_extract;
 mod regexps;
 mod scalars;
 mod sums;
+mod uuids;
 mod zones;
 
 use std::sync::Arc;
@@ -49,6 +50,7 @@ pub(crate) fn scalars() -> Vec<Arc<ScalarUDF>> {
         scalars::all(),
         sums::all(),
         printed::all(),
+        uuids::all(),
     ];
     let pairs = multiples::all().into_iter().chain(zones::all());
     let plain = plain.into_iter().flatten().chain(pairs).map(ScalarUDF::from);

@@ -13,6 +13,7 @@ mod data;
 mod dialects;
 mod early_ends;
 mod everyday;
+mod everyday_clauses;
 mod everyday_forms;
 mod everyday_json;
 mod everyday_values;

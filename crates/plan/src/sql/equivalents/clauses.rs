@@ -153,6 +153,16 @@ pub(super) fn write_parts(expr: &mut Expr) {
         } => {
             *expr = call("json", vec![of.as_ref().clone()]);
         }
+        Expr::Cast { data_type: DataType::Uuid, expr: of, kind, .. } => {
+            let name = match kind {
+                CastKind::Cast | CastKind::DoubleColon => "as_uuid",
+                CastKind::TryCast | CastKind::SafeCast => "try_as_uuid",
+            };
+            *expr = call(name, vec![of.as_ref().clone()]);
+        }
+        Expr::TypedString(typed) if typed.data_type == DataType::Uuid => {
+            *expr = call("as_uuid", vec![Expr::Value(typed.value.clone())]);
+        }
         Expr::TypedString(typed) if matches!(typed.data_type, DataType::JSON | DataType::JSONB) => {
             *expr = call("json", vec![Expr::Value(typed.value.clone())]);
         }
