@@ -15,6 +15,24 @@ async fn check_refusals(cases: &[(&str, &str)]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bounds_in_either_order() {
+    check(&[
+        (
+            "select 5 between symmetric 10 and 1, 5 not between symmetric 10 and 1, 0 between asymmetric 1 and 0",
+            &["true|false|false"],
+        ),
+        (
+            "select 0 between symmetric null and 1, 5 between symmetric 1 and null, 1 not between asymmetric 2 and 3",
+            &["||true"],
+        ),
+        ("select k from t where k between symmetric 3 and 2 and k <> 2", &["3"]),
+    ])
+    .await;
+    let (names, _) = table("select 1 between symmetric 2 and 0", 1).await.unwrap();
+    assert_eq!(names, "1 BETWEEN SYMMETRIC 2 AND 0");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn uuids_are_texts_of_one_form() {
     const UUID: &str = "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11";
     check(&[

@@ -7,6 +7,7 @@
 //! comparisons. `1_000` is a number. `x GLOB 'a*'`, `lambda x: x + 1`, `[x + 1 for x in l]`, and
 //! the statements PIVOT and UNPIVOT are read as in DuckDB. All else is the generic dialect's.
 
+mod between;
 mod comprehensions;
 mod pivots;
 mod tokens;
@@ -102,6 +103,9 @@ impl Dialect for PostgresLike {
         left: &Expr,
         precedence: u8,
     ) -> Option<Result<Expr, ParserError>> {
+        if let Some(between) = between::behind(parser, left, precedence) {
+            return Some(between);
+        }
         let left = || Box::new(left.clone());
         if let Some(negated) = glob(parser) {
             return Some(glob_of(parser, left(), negated));

@@ -3,6 +3,7 @@
 //!
 //! Runs on the statement that is planned, not on the one that names the columns of the answer.
 
+mod between;
 mod bytes;
 mod glob;
 mod literal;
@@ -19,6 +20,7 @@ use datafusion::sql::sqlparser::ast::{
     TableWithJoins, Value, VisitMut, VisitorMut,
 };
 
+pub(crate) use between::{NOT_SYMMETRIC, SYMMETRIC};
 pub(crate) use glob::OPERATOR as GLOB_OPERATOR;
 pub(crate) use literal::text;
 
@@ -121,6 +123,9 @@ fn written(expr: &Expr) -> Option<Expr> {
             };
             let op = BinaryOperator::PGRegexMatch;
             Some(Expr::BinaryOp { left: left.clone(), op, right: Box::new(matched) })
+        }
+        Expr::BinaryOp { left, op: BinaryOperator::Custom(op), right } => {
+            between::written(left, op, right)
         }
         Expr::Collate { expr, .. } => Some(expr.as_ref().clone()),
         // Of whole numbers as `/`, which rounds to zero.
