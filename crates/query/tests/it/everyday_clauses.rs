@@ -51,3 +51,27 @@ async fn uuids_are_texts_of_one_form() {
     ])
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn groups_of_rows() {
+    const V: &str = "(values (1, 2, 3), (1, 2, 4)) v(a, b, c)";
+    for (sql, expected) in [
+        (
+            "select a, b, c, count(*) from {} group by rollup((a, b), c) order by all",
+            &["1|2|3|1", "1|2|4|1", "1|2||2", "|||2"][..],
+        ),
+        (
+            "select a, b, c, count(*), grouping(a) from {} group by cube((a, b), c) order by all",
+            &["1|2|3|1|0", "1|2|4|1|0", "1|2||2|0", "||3|1|1", "||4|1|1", "|||2|1"],
+        ),
+        (
+            "select a, c, count(*) from {} group by a, rollup((b, c), (c, b)) order by all",
+            &["1|3|1", "1|3|1", "1|4|1", "1|4|1", "1||2"],
+        ),
+    ] {
+        for workers in [1, 3] {
+            let sql = sql.replace("{}", V);
+            assert_eq!(table(&sql, workers).await.unwrap().1, expected, "{sql}");
+        }
+    }
+}

@@ -7,6 +7,7 @@
 mod aggregates;
 mod clauses;
 mod functions;
+mod groups;
 mod hints;
 mod intervals;
 mod lists;
@@ -54,6 +55,7 @@ impl VisitorMut for EquivalentWriter<'_> {
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Infallible> {
         rows::write_conditions(select);
+        groups::write(select);
         ControlFlow::Continue(())
     }
 
