@@ -58,14 +58,14 @@ fn quantile_type(types: &[DataType], constants: &[Option<&ScalarValue>]) -> Resu
 }
 
 /// A column of lists, with the sorted elements of each row that are not null.
-struct Sorted {
-    elements: ArrayRef,
+pub(super) struct Sorted {
+    pub(super) elements: ArrayRef,
     /// Places of the elements of each row in the column's values, in sorted order.
-    rows: Vec<Vec<u32>>,
+    pub(super) rows: Vec<Vec<u32>>,
 }
 
 impl Sorted {
-    fn of(column: &ArrayRef, descending: bool) -> Result<Self> {
+    pub(super) fn of(column: &ArrayRef, descending: bool) -> Result<Self> {
         let list = as_list(column)?;
         let elements = Arc::clone(list.values());
         let options = SortOptions { descending, nulls_first: false };

@@ -16,6 +16,7 @@ mod printed;
 mod regexp_extract;
 mod regexps;
 mod scalars;
+mod several;
 mod sums;
 mod uuids;
 mod zones;
@@ -48,6 +49,7 @@ pub(crate) fn scalars() -> Vec<Arc<ScalarUDF>> {
         lists::all(),
         regexps::all(),
         scalars::all(),
+        several::all(),
         sums::all(),
         printed::all(),
         uuids::all(),

@@ -53,6 +53,44 @@ async fn uuids_are_texts_of_one_form() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn aggregates_of_several_values() {
+    check(&[
+        ("select max(b, 2), min(b, 2), max(b, 10), min(a, 1) from u", &["[7, 5]|[1, 2]|[7, 5, 2, 1]|[x]"]),
+        ("select a, max(b, 2) from u group by a order by a", &["x|[2, 1]", "y|[5]", "z|", "|[7]"]),
+        ("select max(b, 2) from u where false", &[""]),
+        ("select max(b, 1) filter (where b < 7), max(distinct b % 2, 5) from u", &["[5]|[1, 0]"]),
+        ("select arg_max(a, b, 2), arg_min(a, b, 3), max_by(a, b, 1), arg_max(a, b) from u", &["[y, x]|[x, x, y]|[y]|y"]),
+        ("select a, arg_max(b, -b, 1) from u where a is not null group by a order by a", &["x|[1]", "y|[5]", "z|"]),
+        ("select n_regionkey, max(n_name, 2), arg_max(n_name, n_nationkey, 2) from nation group by 1 order by 1 limit 1",
+            &["0|[MOZAMBIQUE, MOROCCO]|[MOZAMBIQUE, MOROCCO]"]),
+        ("select entropy(a), entropy(b), entropy(a) filter (where a = 'x'), entropy(a) filter (where a is null) from u",
+            &["1.5|2.0|0.0|0.0"]),
+        ("select a, entropy(b) from u group by a order by a", &["x|1.0", "y|0.0", "z|0.0", "|0.0"]),
+        ("select approx_quantile(x, 0.5) between 45 and 55, len(approx_quantile(x, [0.25, 0.75])) from range(100) r(x)",
+            &["true|2"]),
+    ])
+    .await;
+    check_refusals(&[
+        ("select max(b, 0) from u", "not above 0"),
+        ("select min(b, -1) from u", "not above 0"),
+        ("select max(b, null) from u", "whole number above 0"),
+        ("select max(b, 'x') from u", "whole number above 0"),
+        ("select arg_max(a, b, 0) from u", "not above 0"),
+        ("select arg_max(a, b, 1, 2) from u", "two or three arguments"),
+        ("select max(b, 1, 2) from u", "`max` takes a column"),
+        ("select entropy(a, b) from u", "it takes one argument"),
+        ("select approx_quantile(b, 2) from u", "a number between 0 and 1"),
+        ("select approx_quantile(a, 0.5) from u", "quantile_disc"),
+        ("select approx_quantile(date '2024-01-01', 0.5)", "quantile_disc"),
+        (
+            "select count(*) from t group by cube((k, k), 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)",
+            "at most 12",
+        ),
+    ])
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn groups_of_rows() {
     const V: &str = "(values (1, 2, 3), (1, 2, 4)) v(a, b, c)";
     for (sql, expected) in [

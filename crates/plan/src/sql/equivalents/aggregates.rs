@@ -44,22 +44,30 @@ fn count_if(function: &Function) -> Option<Expr> {
     Some(Expr::Function(counted))
 }
 
-/// `arg_max(x, y)` as the first `x` by descending `y`, of the rows that have both.
+/// `arg_max(x, y)` as the first `x` by descending `y`, of the rows that have both, and
+/// `arg_max(x, y, n)` as the list of the first `n`.
 fn at_extreme(function: &Function, ascending: bool) -> Option<Expr> {
-    let [value, by] = <[Expr; 2]>::try_from(arguments(function)?).ok()?;
+    let mut args = arguments(function)?;
+    let count = if args.len() == 3 { args.pop() } else { None };
+    let [value, by] = <[Expr; 2]>::try_from(args).ok()?;
     if function.over.is_some() {
         return None;
     }
     let is_there = |expr: &Expr| Expr::IsNotNull(Box::new(Expr::Nested(Box::new(expr.clone()))));
     let conditions = [is_there(&value), is_there(&by)];
-    let mut first = of(function, "first_value", vec![unnamed(value)]);
+    let aggregate = if count.is_some() { "array_agg" } else { "first_value" };
+    let mut first = of(function, aggregate, vec![unnamed(value)]);
     first.filter = filter(&first, conditions);
     if let FunctionArguments::List(list) = &mut first.args {
         let options = OrderByOptions { asc: Some(ascending), nulls_first: Some(false) };
         let key = OrderByExpr { expr: by, options, with_fill: None };
         list.clauses.push(FunctionArgumentClause::OrderBy(vec![key]));
     }
-    Some(Expr::Function(first))
+    let first = Expr::Function(first);
+    Some(match count {
+        Some(count) => call("list_head", vec![first, count]),
+        None => first,
+    })
 }
 
 /// `geomean(x)` as `exp(avg(ln(x)))`.

@@ -1,9 +1,13 @@
 //! Hints what to write instead of a function that other databases have.
 
 /// Functions that are missing, each with a hint what to use instead. Sorted by name.
-const INSTEAD: [(&str, &str); 28] = [
-    ("arg_max", "it takes two arguments, and no OVER"),
-    ("arg_min", "it takes two arguments, and no OVER"),
+const INSTEAD: [(&str, &str); 29] = [
+    (
+        "approx_quantile",
+        "it takes a column of numbers, and a number between 0 and 1 or a list of such numbers",
+    ),
+    ("arg_max", "it takes two or three arguments, and no OVER"),
+    ("arg_min", "it takes two or three arguments, and no OVER"),
     ("columns", "name the columns, or use * EXCLUDE (…)"),
     (
         "date_diff",
@@ -13,7 +17,7 @@ const INSTEAD: [(&str, &str); 28] = [
         "date_sub",
         "its first argument is a unit from 'microsecond' to 'week'; for others use date_diff(unit, from, to)",
     ),
-    ("entropy", OWN),
+    ("entropy", "it takes one argument"),
     ("from_unixtime", "use to_timestamp(seconds)"),
     ("generate_subscripts", "use generate_series(1, len(list))"),
     ("hash", "use md5(x) or sha256(x)"),
@@ -50,8 +54,6 @@ const INSTEAD: [(&str, &str); 28] = [
 
 const JSON: &str = "there are json_extract (->), json_extract_string (->>), json_keys and to_json; for others \
                     write a function of your own (@sm.udf)";
-
-const OWN: &str = "write it as a function of your own: @sm.udf, or @sm.aggregate";
 
 /// Parts of the parser's messages about clauses of other databases, with a hint what to write
 /// instead.

@@ -32,7 +32,9 @@ const OF_LISTS: [(&str, &str); 9] = [
 ];
 
 /// The names of aggregates that are written so, for "did you mean".
-pub(super) const WRITTEN: [&str; 9] = [
+pub(super) const WRITTEN: [&str; 11] = [
+    "approx_quantile",
+    "entropy",
     "histogram",
     "kurtosis",
     "mad",
@@ -49,6 +51,16 @@ pub(super) fn written(name: &str, function: &Function) -> Option<Expr> {
     let FunctionArguments::List(list) = &function.args else { return None };
     let args = by_place(&list.args)?;
     match (name, args.as_slice()) {
+        ("approx_quantile", [_, part]) if is_part(part) => {
+            let name = ObjectName::from(vec![Ident::new("approx_percentile_cont")]);
+            Some(Expr::Function(Function { name, ..function.clone() }))
+        }
+        ("entropy", [value]) => {
+            let zero = Expr::Value(Value::Number("0".to_owned(), false).into());
+            let zero = cast(CastKind::Cast, zero, DataType::DoublePrecision);
+            let entropy = call("list_entropy", vec![all(function, value)?]);
+            Some(call("coalesce", vec![entropy, zero]))
+        }
         ("histogram", [value]) => Some(call("list_histogram", vec![all(function, value)?])),
         ("mode", [value]) => Some(call("list_mode", vec![all(function, value)?])),
         ("mode", []) => {
@@ -79,10 +91,37 @@ pub(super) fn written(name: &str, function: &Function) -> Option<Expr> {
     }
 }
 
+/// Whether a value is a number between 0 and 1, as the planner's approximate quantiles need it.
+fn is_part(value: &Expr) -> bool {
+    let Expr::Value(value) = value else { return false };
+    let Value::Number(digits, _) = &value.value else { return false };
+    digits.parse().is_ok_and(|part: f64| (0.0..=1.0).contains(&part))
+}
+
+/// `max(x, n)` as the list of the `n` largest values. The functions with one argument are the
+/// planner's.
+pub(super) fn extremes(name: &str, function: &Function) -> Option<Expr> {
+    let largest = match name {
+        "max" => true,
+        "min" => false,
+        _ => return None,
+    };
+    let FunctionArguments::List(list) = &function.args else { return None };
+    let [value, count] = <[Expr; 2]>::try_from(by_place(&list.args)?).ok()?;
+    let largest = Expr::Value(Value::Boolean(largest).into());
+    Some(call("list_extremes", vec![all(function, &value)?, count, largest]))
+}
+
 /// `quantile_cont(x, [0.25, 0.75])` as the list of `quantile_cont(x, 0.25)` and so on.
 pub(super) fn quantiles(name: &str, function: &Function) -> Option<Expr> {
-    const OF_PARTS: [&str; 5] =
-        ["quantile", "quantile_cont", "quantile_disc", "percentile_cont", "percentile_disc"];
+    const OF_PARTS: [&str; 6] = [
+        "approx_quantile",
+        "quantile",
+        "quantile_cont",
+        "quantile_disc",
+        "percentile_cont",
+        "percentile_disc",
+    ];
     let FunctionArguments::List(list) = &function.args else { return None };
     let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Array(parts)))) = list.args.last()
     else {

@@ -72,9 +72,10 @@ impl VisitorMut for EquivalentWriter<'_> {
         }
         if let Expr::Function(function) = expr
             && let Some(name) = plain_name(function)
-            && let Some(each) = lists::quantiles(&name, function)
+            && let Some(list) =
+                lists::quantiles(&name, function).or_else(|| lists::extremes(&name, function))
         {
-            *expr = each;
+            *expr = list;
         }
         if let Expr::Function(function) = expr
             && let Some(name) = plain_name(function)

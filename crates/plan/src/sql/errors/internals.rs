@@ -57,6 +57,32 @@ pub(crate) fn correlated_subquery() -> ErrorReport {
     ErrorReport::new(Code::PLAN_UNSUPPORTED, message).hint("write it as a join")
 }
 
+/// The error of an aggregate or of groups whose message speaks of the planner's own functions, and
+/// the name to look for in the SQL.
+pub(crate) fn wrong_aggregate(text: &str) -> Option<(ErrorReport, Option<String>)> {
+    let of = |code, message: &str, hint: &str, name: Option<&str>| {
+        let report = ErrorReport::new(code, message).hint(hint);
+        Some((report, name.map(str::to_owned)))
+    };
+    if text.contains("'approx_percentile_cont'") || text.contains("approx_percentile_cont requires")
+    {
+        let message = "approximate quantiles are those of numbers, by a number between 0 and 1";
+        let hint = "quantile_disc(x, 0.5) takes values of all types";
+        return of(Code::SQL_TYPE, message, hint, None);
+    }
+    if text.contains("min/max was called with") {
+        let name = if text.contains("'max'") { "max" } else { "min" };
+        let message = format!("`{name}` takes a column, and perhaps how many values it gives");
+        let hint = "of several columns, greatest and least give one";
+        return of(Code::SQL_TYPE, &message, hint, Some(name));
+    }
+    if text.contains("Tuple expressions not are supported for Cube") {
+        let message = "a CUBE with rows of several values has at most 12 elements";
+        return of(Code::PLAN_UNSUPPORTED, message, "name the sets: GROUPING SETS", Some("cube"));
+    }
+    None
+}
+
 /// DataFusion's message names each type that a function takes, and the type of the argument.
 pub(crate) fn wrong_arguments(function: &str, text: &str) -> ErrorReport {
     let takes = text.split(" requires ").skip(1).filter_map(|rest| rest.split(',').next());

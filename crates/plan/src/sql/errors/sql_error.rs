@@ -11,7 +11,8 @@ use snowmelt_types::{Code, ErrorReport, Report, SourceLocation};
 
 use super::function_names::function_names;
 use super::internals::{
-    correlated_subquery, is_generated, same_alias, without_internals, wrong_arguments,
+    correlated_subquery, is_generated, same_alias, without_internals, wrong_aggregate,
+    wrong_arguments,
 };
 use crate::Error;
 use crate::sql::equivalents::{of_unknown_function, of_wrong_text};
@@ -155,6 +156,9 @@ fn plan_text(
         let report = ErrorReport::new(Code::SQL_NAME, message);
         let own = "a table function is defined with @sm.table and passed with --udf";
         return (report.hint(own), Some(function.to_owned()));
+    }
+    if let Some(found) = wrong_aggregate(text) {
+        return found;
     }
     if let Some((function, report)) = wrong_count(text) {
         return (report, Some(function));
