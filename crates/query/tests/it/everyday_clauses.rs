@@ -113,3 +113,23 @@ async fn groups_of_rows() {
         }
     }
 }
+
+/// A subquery without FROM is an expression.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn values_without_tables() {
+    check(&[
+        ("select k from t order by (select -t.k)", &["3", "2", "1"]),
+        ("select k, (select -k) as m, (select (select k + 1)) from t where (select t.k) > 1 order by m",
+            &["3|-3|4", "2|-2|3"]),
+        ("select (select k % 2), sum(k) from t group by (select k % 2) order by 1", &["0|2", "1|4"]),
+        ("select k from t order by (select 1), k desc", &["3", "2", "1"]),
+    ])
+    .await;
+    let (names, _) = table("select (select -x) from (values (1)) v(x)", 1).await.unwrap();
+    assert_eq!(names, "(SELECT -x)");
+    check_refusals(&[
+        ("select k from t a order by (select -k.a)", "SM-01"),
+        ("select k from t order by (select abs(k))", "a subquery as a value in this place"),
+    ])
+    .await;
+}

@@ -13,6 +13,7 @@ mod intervals;
 mod lists;
 mod patterns;
 mod rows;
+mod scalars;
 mod templates;
 mod times;
 mod types;
@@ -67,7 +68,7 @@ impl VisitorMut for EquivalentWriter<'_> {
     /// Replaces an expression, after its arguments.
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Infallible> {
         clauses::write_parts(expr);
-        if let Some(written) = rows::written(expr) {
+        if let Some(written) = rows::written(expr).or_else(|| scalars::written(expr)) {
             *expr = written;
         }
         if let Expr::Function(function) = expr

@@ -32,6 +32,9 @@ const WORDS: [(&str, &str); 18] = [
 
 /// A message as a user can read it.
 pub(crate) fn without_internals(text: &str) -> String {
+    if text.contains("ScalarSubquery(<subquery>)") {
+        return "a subquery as a value in this place is not supported".to_owned();
+    }
     let Some((begin, name)) = tree(text) else { return text.to_owned() };
     if let Some((_, words)) = WORDS.iter().find(|(known, _)| *known == name) {
         return format!("{words} is not supported");
