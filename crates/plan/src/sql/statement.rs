@@ -212,7 +212,7 @@ impl Visitor for ReadOnlyCheck {
             let report = ErrorReport::new(Code::SQL_NAME, format!("there is no function `{name}`"));
             return ControlFlow::Break(Error::Sql(Box::new(report)));
         }
-        match meaning::refused(expr) {
+        match meaning::refused(expr).or_else(|| equivalents::refused_frame(expr)) {
             Some((message, hint)) => ControlFlow::Break(refused(message, hint)),
             None => ControlFlow::Continue(()),
         }

@@ -114,6 +114,74 @@ async fn groups_of_rows() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn frames_without_their_own_row() {
+    const V: &str = "(values (1, 1), (2, 2), (3, null), (4, 4)) v(o, k)";
+    let near = "rows between 1 preceding and 1 following exclude current row";
+    let peers = "groups between 1 preceding and 1 following exclude group";
+    let window = |list: &str, frame: &str| {
+        let list = list.replace("()", &format!(" over (order by o {frame})"));
+        format!("select {list} from {V} order by o")
+    };
+    for (sql, expected) in [
+        (
+            window("sum(k)(), count(*)(), count(k)(), avg(k)(), min(k)(), max(k)()", near),
+            &["2|1|1|2.0|2|2", "1|2|1|1.0|1|1", "6|2|2|3.0|2|4", "|1|0|||"][..],
+        ),
+        (
+            window("sum(k)()", "rows between 2 preceding and current row exclude current row"),
+            &["", "1", "3", "2"],
+        ),
+        (
+            window(
+                "sum(k)(), count(*)()",
+                "rows between 1 following and 2 following exclude current row",
+            ),
+            &["2|2", "4|2", "4|1", "|0"],
+        ),
+        (
+            window(
+                "sum(k)()",
+                "range between unbounded preceding and unbounded following exclude current row",
+            ),
+            &["6", "5", "7", "3"],
+        ),
+        (
+            window("sum(k)()", "rows between 1 preceding and 1 following exclude no others"),
+            &["3", "3", "6", "4"],
+        ),
+        (window("sum(k)() - 1", near), &["1", "0", "5", ""]),
+        (
+            format!(
+                "select o, sum(k) over (order by o {peers}), count(*) over (order by o {peers})
+                from (values (1, 1), (2, 2), (2, null), (4, 4)) v(o, k) order by 1, 2"
+            ),
+            &["1|2|2", "2|5|2", "2|5|2", "4|2|2"],
+        ),
+    ] {
+        for workers in [1, 3] {
+            assert_eq!(table(&sql, workers).await.unwrap().1, expected, "{sql}");
+        }
+    }
+    for (sql, part) in [
+        (
+            window("sum(k)()", "rows unbounded preceding exclude ties"),
+            "EXCLUDE CURRENT ROW takes sum",
+        ),
+        (window("first_value(k)()", near), "EXCLUDE CURRENT ROW takes sum"),
+        (window("sum(distinct k)()", near), "EXCLUDE CURRENT ROW takes sum"),
+        (window("sum(k)()", "exclude current row"), "SM-0101"),
+        (
+            window("sum(k)()", "range between 1 preceding and current row exclude current row"),
+            "EXCLUDE is not supported",
+        ),
+        (format!("select sum(k) over w from {V} window w as (order by o {near})"), "not in WINDOW"),
+    ] {
+        let report = table(&sql, 1).await.unwrap_err();
+        assert!(report.contains(part) && report.contains("SM-0101"), "{sql}: {report}");
+    }
+}
+
 /// A subquery without FROM is an expression.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn values_without_tables() {

@@ -247,8 +247,8 @@ async fn frames_and_limits() {
     .await;
     check_refusals(&[
         (
-            "select sum(k) over (order by k rows unbounded preceding exclude current row) from t",
-            "no EXCLUDE",
+            "select sum(k) over (order by k rows unbounded preceding exclude ties) from t",
+            "EXCLUDE CURRENT ROW takes",
         ),
         ("select k from t limit (select 1)", "LIMIT and OFFSET take numbers"),
         ("select k from t, u using sample 10%", "a sample of several tables"),

@@ -9,6 +9,7 @@
 
 mod between;
 mod comprehensions;
+mod exclusions;
 mod pivots;
 mod tokens;
 

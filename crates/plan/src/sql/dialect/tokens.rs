@@ -8,6 +8,7 @@
 //! - `10%` of a sample is `10 PERCENT`, and USING SAMPLE behind the only table of FROM is TABLESAMPLE.
 //! - ASOF before a join has the part of GLOBAL, a word of another database that marks a join of any
 //!   kind: the parser knows ASOF only with a clause of its own. That other word is none here.
+//! - EXCLUDE in the frame of a window marks the window ([`super::exclusions`]).
 //!
 //! Every word keeps its place in the text.
 
@@ -18,6 +19,8 @@ use datafusion::sql::sqlparser::parser::ParserError;
 use datafusion::sql::sqlparser::tokenizer::{
     Location, Token, TokenWithSpan, Tokenizer, Whitespace, Word,
 };
+
+use super::exclusions;
 
 /// Functions whose arguments may be lambdas.
 const TAKE_LAMBDAS: [&str; 16] = [
@@ -43,7 +46,7 @@ const TAKE_LAMBDAS: [&str; 16] = [
 pub(crate) fn of(sql: &str, dialect: &dyn Dialect) -> Result<Vec<TokenWithSpan>> {
     let tokens = Tokenizer::new(dialect, sql).tokenize_with_location();
     let tokens = integers(tokens.map_err(ParserError::from)?, sql);
-    Ok(lambdas(nearest(percent(samples(tokens)))))
+    Ok(exclusions::marked(lambdas(nearest(percent(samples(tokens))))))
 }
 
 /// Writes integers of other bases than ten as decimal numbers.

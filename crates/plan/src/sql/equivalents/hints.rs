@@ -60,7 +60,8 @@ const JSON: &str = "there are json_extract (->), json_extract_string (->>), json
 const CLAUSES: [(&str, &str); 4] = [
     (
         "found: EXCLUDE",
-        "a frame of a window has no EXCLUDE: subtract the row's own value, sum(x) OVER (…) - x",
+        "EXCLUDE ends the frame of a window that is written behind OVER, and not in WINDOW: \
+         OVER (ORDER BY k ROWS … EXCLUDE CURRENT ROW)",
     ),
     (
         "PIVOT needs the values",

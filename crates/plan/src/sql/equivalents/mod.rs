@@ -6,6 +6,7 @@
 
 mod aggregates;
 mod clauses;
+mod exclusions;
 mod functions;
 mod groups;
 mod hints;
@@ -29,6 +30,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::meaning::text;
 pub(crate) use clauses::refused as refused_clause;
+pub(crate) use exclusions::refused as refused_frame;
 pub(crate) use functions::known;
 pub(crate) use hints::{of_unknown_function, of_wrong_text};
 
@@ -67,6 +69,11 @@ impl VisitorMut for EquivalentWriter<'_> {
 
     /// Replaces an expression, after its arguments.
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Infallible> {
+        if let Expr::Function(function) = expr
+            && let Some(written) = exclusions::written(function)
+        {
+            *expr = written;
+        }
         clauses::write_parts(expr);
         if let Some(written) = rows::written(expr).or_else(|| scalars::written(expr)) {
             *expr = written;
