@@ -2,15 +2,15 @@
 //!
 //! `FROM t` is `FROM t SELECT *`, as in DuckDB: the planner would select no column. `LATERAL unnest(l)`
 //! is UNNEST, which may refer to other tables anyway, and so is `generate_series(1, t.n)`: as a table,
-//! the planner has it of constants only.
+//! the planner has it of constants only. WITH ORDINALITY is one more list.
 
 use std::convert::Infallible;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, FunctionArg, FunctionArgExpr, Query, Select, SelectFlavor, SelectItem, TableAlias,
-    TableAliasColumnDef, TableFactor, TableFunctionArgs, TableWithJoins, Visit, VisitMut, Visitor,
-    VisitorMut,
+    Expr, FunctionArg, FunctionArgExpr, Ident, Query, Select, SelectFlavor, SelectItem, TableAlias,
+    TableAliasColumnDef, TableFactor, TableFunctionArgs, TableWithJoins, Value, Visit, VisitMut,
+    Visitor, VisitorMut,
 };
 
 use super::meaning::call;
@@ -43,6 +43,11 @@ impl VisitorMut for TableVisitor {
 }
 
 fn unnest(table: &mut TableFactor) {
+    if let TableFactor::UNNEST { with_ordinality: true, alias, array_exprs, .. } = table {
+        let lists = std::mem::take(array_exprs);
+        *table = numbered("unnest", lists, alias.take());
+        return;
+    }
     let (name, args, alias, with_ordinality) = match table {
         TableFactor::Function { lateral: true, name, args, with_ordinality, alias } => {
             (name, args, alias, *with_ordinality)
@@ -65,16 +70,51 @@ fn unnest(table: &mut TableFactor) {
     let is_series = SERIES.contains(&name.as_str());
     let array_exprs = match name.as_str() {
         "unnest" => args,
-        name if is_series && args.iter().any(has_column) => vec![call(name, args)],
+        name if is_series && (with_ordinality || args.iter().any(has_column)) => {
+            vec![call(name, args)]
+        }
         _ => return,
     };
-    *table = TableFactor::UNNEST {
-        alias: alias.take().map(|alias| if is_series { with_column(alias) } else { alias }),
+    if with_ordinality {
+        *table = numbered(&name, array_exprs, alias.take());
+        return;
+    }
+    let alias = alias.take().map(|alias| if is_series { with_column(alias) } else { alias });
+    *table = of_lists(array_exprs, alias);
+}
+
+fn of_lists(array_exprs: Vec<Expr>, alias: Option<TableAlias>) -> TableFactor {
+    TableFactor::UNNEST {
+        alias,
         array_exprs,
         with_offset: false,
         with_offset_alias: None,
-        with_ordinality,
+        with_ordinality: false,
+    }
+}
+
+/// Lists WITH ORDINALITY: beside their elements is a list of the numbers from 1.
+fn numbered(function: &str, mut lists: Vec<Expr>, alias: Option<TableAlias>) -> TableFactor {
+    let name = Ident::new(function);
+    let mut alias =
+        alias.unwrap_or(TableAlias { explicit: true, name, columns: Vec::new(), at: None });
+    let unnamed = alias.name.value.clone();
+    for place in alias.columns.len()..=lists.len() {
+        let name = match place {
+            place if place == lists.len() => Ident::new("ordinality"),
+            0 => Ident { value: unnamed.clone(), ..alias.name.clone() },
+            place => Ident::new(format!("{unnamed}_{place}")),
+        };
+        alias.columns.push(TableAliasColumnDef { name, data_type: None });
+    }
+    let lengths: Vec<Expr> = lists.iter().map(|list| call("len", vec![list.clone()])).collect();
+    let longest = match lengths.as_slice() {
+        [one] => one.clone(),
+        _ => call("greatest", lengths),
     };
+    let first = Expr::Value(Value::Number("1".to_owned(), false).into());
+    lists.push(call("generate_series", vec![first, longest]));
+    of_lists(lists, Some(alias))
 }
 
 /// The only column of a function in FROM has the name of the table.

@@ -201,3 +201,40 @@ async fn values_without_tables() {
     ])
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn elements_with_their_places() {
+    const L: &str = "(values (1, [5, 6]), (2, []), (3, null), (4, [null])) l(k, l)";
+    for (sql, expected) in [
+        ("select * from unnest([10, 20]) with ordinality as t(x, i)", &["10|1", "20|2"][..]),
+        (
+            "select k, x, i from {}, unnest(l) with ordinality as t(x, i) order by all",
+            &["1|5|1", "1|6|2", "4||1"],
+        ),
+        (
+            "select k, x, i from {} left join lateral unnest(l) with ordinality as t(x, i) on true order by all",
+            &["1|5|1", "1|6|2", "2||", "3||", "4||1"],
+        ),
+        (
+            "select * from unnest([1, 2], ['a', 'b', 'c']) with ordinality as t(x, y, i)",
+            &["1|a|1", "2|b|2", "|c|3"],
+        ),
+        ("select x * i from generate_series(5, 7) with ordinality as t(x, i)", &["5", "12", "21"]),
+        (
+            "select n_nationkey, x, i from nation, range(n_regionkey) with ordinality as t(x, i) order by all limit 2",
+            &["1|0|1", "2|0|1"],
+        ),
+    ] {
+        for workers in [1, 3] {
+            let sql = sql.replace("{}", L);
+            assert_eq!(table(&sql, workers).await.unwrap().1, expected, "{sql}");
+        }
+    }
+    for (sql, names) in [
+        ("select * from unnest([10]) with ordinality", "unnest|ordinality"),
+        ("select * from unnest([10]) with ordinality as t", "t|ordinality"),
+        ("select t.ordinality from unnest([10]) with ordinality as t(x)", "ordinality"),
+    ] {
+        assert_eq!(table(sql, 1).await.unwrap().0, names, "{sql}");
+    }
+}
