@@ -15,6 +15,7 @@ mod plain;
 mod printed;
 mod regexp_extract;
 mod regexps;
+mod samples;
 mod scalars;
 mod several;
 mod sums;
@@ -48,6 +49,7 @@ pub(crate) fn scalars() -> Vec<Arc<ScalarUDF>> {
         json::all(),
         lists::all(),
         regexps::all(),
+        samples::all(),
         scalars::all(),
         several::all(),
         sums::all(),

@@ -1,24 +1,30 @@
 //! TABLESAMPLE: each row with a probability, or a number of rows.
 //!
 //! Every method chooses rows one by one, as BERNOULLI does: SYSTEM may choose them in this way,
-//! too.
+//! too. With REPEATABLE the values of a row say whether it is in the sample, so that neither the order
+//! of rows nor their division between workers matters.
 
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     Expr, Query, SetExpr, TableAlias, TableFactor, TableSample, TableSampleKind,
-    TableSampleQuantity, TableSampleUnit, TableWithJoins, Value, VisitMut, VisitorMut,
+    TableSampleQuantity, TableSampleSeed, TableSampleUnit, TableWithJoins, Value, VisitMut,
+    VisitorMut,
 };
 
 use super::pivot::template;
+
+/// The function of a seed and of the columns of a row by which samples that can be repeated choose
+/// rows. Its columns are written where they are known ([`crate::sql::using`]).
+pub(crate) const PLACE: &str = "sample_place";
 
 /// Returns the reason why a sample is not supported, with a hint. `None` for other tables.
 fn refused(table: &TableFactor) -> Option<(&'static str, &'static str)> {
     const HINT: &str =
         "write TABLESAMPLE 10 PERCENT or TABLESAMPLE (100 ROWS), or WHERE random() < 0.1";
     let sample = sample(table)?;
-    if sample.seed.is_some() {
-        return Some(("a sample that can be repeated is not supported", HINT));
+    if sample.seed.as_ref().is_some_and(|seed| seed_of(seed).is_none()) {
+        return Some(("the seed of a sample is not a whole number", "write REPEATABLE (42)"));
     }
     amount(sample).is_none().then_some(("this form of TABLESAMPLE is not supported", HINT))
 }
@@ -32,6 +38,12 @@ fn sample(table: &TableFactor) -> Option<&TableSample> {
             Some(sample)
         }
     }
+}
+
+/// The text of a seed.
+fn seed_of(seed: &TableSampleSeed) -> Option<&str> {
+    let Value::Number(digits, _) = &seed.value.value else { return None };
+    digits.parse::<i64>().is_ok().then_some(digits.as_str())
 }
 
 /// The unit, and the text of the number.
@@ -80,10 +92,15 @@ pub(crate) fn write(query: &mut Query) -> Result<(), (&'static str, &'static str
 
 /// A subquery of the rows of a sample, with the table's name.
 fn sampled(table: &TableFactor) -> Option<TableFactor> {
-    let (unit, digits) = amount(sample(table)?)?;
+    let sample = sample(table)?;
+    let (unit, digits) = amount(sample)?;
+    let place = match sample.seed.as_ref().and_then(seed_of) {
+        Some(seed) => format!("{PLACE}({seed})"),
+        None => "random()".to_owned(),
+    };
     let sql = match unit {
-        TableSampleUnit::Percent => format!("select * from t where random() * 100 < {digits}"),
-        TableSampleUnit::Rows => format!("select * from t order by random() limit {digits}"),
+        TableSampleUnit::Percent => format!("select * from t where {place} * 100 < {digits}"),
+        TableSampleUnit::Rows => format!("select * from t order by {place} limit {digits}"),
     };
     let (mut query, mut select) = template(&sql).ok()?;
     let mut whole = table.clone();

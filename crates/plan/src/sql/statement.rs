@@ -298,7 +298,7 @@ mod tests {
             ("create external table t stored as csv location 'x'", "CREATE EXTERNAL"),
             ("select 1 into t", "SELECT INTO"),
             ("explain analyze select 1", "EXPLAIN ANALYZE"),
-            ("select * from t tablesample (10) repeatable (1)", "TABLESAMPLE"),
+            ("select * from t tablesample (10) repeatable (1.5)", "seed"),
         ] {
             let report = refusal(sql);
             assert!(report.contains(name) && report.contains("SM-0101"), "{sql}: {report}");

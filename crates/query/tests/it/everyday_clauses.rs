@@ -238,3 +238,34 @@ async fn elements_with_their_places() {
         assert_eq!(table(sql, 1).await.unwrap().0, names, "{sql}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn samples_that_can_be_repeated() {
+    for sample in ["bernoulli (20) repeatable (7)", "(500 rows) repeatable (7)"] {
+        let sql = |sample: &str| {
+            format!("select o_orderkey from orders tablesample {sample} order by o_orderkey")
+        };
+        let first = table(&sql(sample), 1).await.unwrap().1;
+        assert!(first.len() > 100, "{sample}: {}", first.len());
+        for workers in [1, 4] {
+            assert_eq!(table(&sql(sample), workers).await.unwrap().1, first, "{sample}");
+        }
+        let other = table(&sql(&sample.replace("(7)", "(8)")), 2).await.unwrap().1;
+        assert_ne!(other, first, "{sample}");
+    }
+    check(&[
+        (
+            "select count(*) < 4500 and count(*) > 1500 from orders tablesample 20 percent repeatable (1)",
+            &["true"],
+        ),
+        ("select count(*) from nation n tablesample (7 rows) repeatable (3) where n.n_nationkey >= 0", &["7"]),
+        ("select count(*) from (select k, l from t, (values ([1], {'a': 1})) v(l, s)) tablesample (2 rows) repeatable (3)", &["2"]),
+        ("select count(*) from nation tablesample 100 percent repeatable (0)", &["25"]),
+    ])
+    .await;
+    check_refusals(&[(
+        "select count(*) from t, lateral (select b from u where b = k) tablesample 50 percent repeatable (1)",
+        "columns are known before",
+    )])
+    .await;
+}

@@ -167,7 +167,7 @@ async fn samples() {
     ])
     .await;
     check_refusals(&[
-        ("select * from nation tablesample (10) repeatable (1)", "can be repeated"),
+        ("select * from nation tablesample (10) repeatable (1.5)", "the seed of a sample"),
         ("select * from nation tablesample (1 + 1)", "TABLESAMPLE"),
     ])
     .await;

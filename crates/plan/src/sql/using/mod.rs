@@ -10,6 +10,7 @@
 mod columns;
 mod matched;
 mod repeated;
+mod sampled;
 mod select;
 mod unpivoted;
 mod wanted;
@@ -111,9 +112,10 @@ impl Merging<'_> {
         self.all_known &= inner.all_known;
     }
 
-    fn body(&mut self, body: &mut SetExpr, order: Option<&mut OrderBy>) {
+    fn body(&mut self, body: &mut SetExpr, mut order: Option<&mut OrderBy>) {
         match body {
             SetExpr::Select(select) => {
+                sampled::write(select, order.as_deref_mut(), &|table| self.columns(table));
                 matched::write(select, &|table| self.columns(table));
                 if self.tells_apart {
                     repeated::name_apart(select, order.as_deref(), &|table| self.columns(table));
