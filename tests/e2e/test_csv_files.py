@@ -19,6 +19,7 @@ FILES = {
     "note.csv": "# made today\na,b\n1,x#y\n# no\n2,z\n",
     "grouped.csv": 'a;b\n"1,234";5\n"12,345,678";6\n',
     "plain.csv": "1,2.005,2024-01-01\n2,3,2024-01-02\n",
+    "loose.csv": 'n,s\n1,"x "y" z"\n2,"b"\n3,a "c" d\n4,"b"e"\n',
     "fixed.csv": "d,t\n1.2.24,01|02|2024 10h05\n3.4.25,03|04|2024 23h59\n",
 }
 
@@ -38,6 +39,7 @@ CALLS = [
     "'wrong.csv', ignore_errors => true, types => {'a': 'INTEGER'}",
     "'note.csv', comment => '#'",
     "'grouped.csv', thousands => ','",
+    "'loose.csv', strict_mode => false",
     "'plain.csv', columns => {'id': 'SMALLINT', 'price': 'DECIMAL(10,2)', 'day': 'VARCHAR'}",
     "'plain.csv', names => ['id', 'price'], header => false",
     "'fixed.csv', dateformat => '%d.%m.%y', timestampformat => '%d|%m|%Y %Hh%M', delim => ','",

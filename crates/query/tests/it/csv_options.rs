@@ -183,3 +183,25 @@ async fn a_file_whose_delimiter_is_not_recognised_is_refused_with_what_to_name()
     let named = "select * from read_csv('t.csv', delim => ';', comment => '#', decimal => ',')";
     same_for_all(named, root, "|1|2.5|\n|3|4.0|").await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn marks_inside_of_values_are_read_if_the_query_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let rows = "1,\"x \"y\" z\"\n2,\"line\n\"b\" end\" \n3,\"plain\"\n4,a \"b\" c\n";
+    put(&root.join("loose.csv"), format!("n,s\n{rows}")).await;
+    let loose = "read_csv('loose.csv', strict_mode => false)";
+    for (sql, expected) in [
+        (format!("select n, replace(s, chr(10), '/') from {loose} order by n"),
+            "|1|x\"y\"z|\n|2|line/\"b\"end|\n|3|plain|\n|4|a\"b\"c|"),
+        (format!("select count(*), sum(n) from {loose}"), "|4|10|"),
+        ("select count(*), sum(n) from read_csv('loose.csv', strict_mode => false, comment => '#', ignore_errors => true)".to_owned(),
+            "|4|10|"),
+    ] {
+        same_for_all(&sql, root, expected).await;
+    }
+    let many: String = (0..100_000).map(|n| format!("{n},\"some \"text\" {n}\"\n")).collect();
+    put(&root.join("more.csv"), format!("n,s\n{many}")).await;
+    let sql = "select count(*), min(s) from read_csv('more.csv', strict_mode => false)";
+    same_for_all(sql, root, "|100000|some\"text\"0|").await;
+}

@@ -17,6 +17,7 @@ pub(crate) struct Comments {
     escape: Option<u8>,
     /// Number of lines that are kept as they are.
     kept: u64,
+    tolerant: bool,
     state: State,
     /// Spaces at the beginning of a line, which may be one of a comment alone.
     spaces: usize,
@@ -32,6 +33,8 @@ enum State {
     Quoted,
     Escaped,
     Mark,
+    /// Behind a mark and spaces, where a dialect takes marks inside of values.
+    Spaces,
     Comment,
 }
 
@@ -39,10 +42,10 @@ impl Comments {
     /// Creates the state for a dialect; `None` if it has no comments. `skip` lines are kept as they
     /// are.
     pub(crate) fn of(dialect: &Dialect, skip: u64) -> Option<Self> {
-        let Dialect { delimiter, quote, escape, comment, .. } = *dialect;
+        let Dialect { delimiter, quote, escape, comment, tolerant, .. } = *dialect;
         let begins = comment?;
         let state = State::Line;
-        Some(Self { begins, delimiter, quote, escape, kept: skip, state, spaces: 0 })
+        Some(Self { begins, delimiter, quote, escape, tolerant, kept: skip, state, spaces: 0 })
     }
 
     /// Returns the text of the next bytes without comments.
@@ -59,7 +62,7 @@ impl Comments {
                 continue;
             }
             let comment = byte == self.begins
-                && matches!(self.state, State::Line | State::Start | State::Plain | State::Mark);
+                && !matches!(self.state, State::Quoted | State::Escaped | State::Comment);
             if !comment {
                 text.extend(std::iter::repeat_n(b' ', self.spaces));
             }
@@ -86,6 +89,12 @@ impl Comments {
             _ if byte == b'\n' => State::Line,
             _ if byte == self.delimiter || byte == b'\r' => State::Start,
             State::Line | State::Start if is_mark && !spaces => State::Quoted,
+            State::Spaces if is_mark => State::Mark,
+            State::Mark | State::Spaces if self.tolerant => match byte {
+                b' ' => State::Spaces,
+                byte if Some(byte) == self.escape => State::Escaped,
+                _ => State::Quoted,
+            },
             _ => State::Plain,
         }
     }

@@ -1,4 +1,4 @@
-//! Turns escaped quotation marks into doubled ones.
+//! Turns escaped quotation marks, and marks that a dialect takes inside of values, into doubled ones.
 //!
 //! The decoder has an option for escapes, but it drops each escape, whatever stands behind it:
 //! `"C:\new"` would become `C:new`. Here, as in PostgreSQL, an escape only stands before a mark or
@@ -10,7 +10,7 @@ use crate::read::Dialect;
 
 /// Whole records with doubled marks instead of escaped ones.
 pub(crate) fn doubled<'r>(records: &'r [u8], dialect: &Dialect) -> Cow<'r, [u8]> {
-    let (Some(quote), Some(escape)) = (dialect.quote, dialect.escape) else {
+    let Some(quote) = dialect.quote.filter(|_| dialect.escape.is_some() || dialect.tolerant) else {
         return Cow::Borrowed(records);
     };
     let mut text = Vec::with_capacity(records.len() + 16);
@@ -27,7 +27,10 @@ pub(crate) fn doubled<'r>(records: &'r [u8], dialect: &Dialect) -> Cow<'r, [u8]>
         }
         let next = records.get(at).copied();
         match next {
-            Some(next) if byte == escape && (next == quote || next == escape) => {
+            Some(next)
+                if Some(byte) == dialect.escape
+                    && (next == quote || Some(next) == dialect.escape) =>
+            {
                 at += 1;
                 // A mark is doubled, an escape is not.
                 text.push(next);
@@ -39,6 +42,14 @@ pub(crate) fn doubled<'r>(records: &'r [u8], dialect: &Dialect) -> Cow<'r, [u8]>
                 at += 1;
                 text.extend_from_slice(&[quote, quote]);
             }
+            _ if byte == quote && dialect.tolerant => match end(&records[at..], dialect) {
+                None => text.extend_from_slice(&[quote, quote]),
+                Some(spaces) => {
+                    text.push(quote);
+                    at += spaces;
+                    (quoted, starts) = (false, false);
+                }
+            },
             _ => {
                 text.push(byte);
                 quoted = byte != quote;
@@ -47,6 +58,15 @@ pub(crate) fn doubled<'r>(records: &'r [u8], dialect: &Dialect) -> Cow<'r, [u8]>
         }
     }
     Cow::Owned(text)
+}
+
+/// Returns the number of spaces behind a mark before the next value or record. `None` if the value
+/// goes on behind the mark.
+fn end(rest: &[u8], dialect: &Dialect) -> Option<usize> {
+    let is_space = |byte: &&u8| **byte == b' ' && dialect.delimiter != b' ';
+    let spaces = rest.iter().take_while(is_space).count();
+    let ends = |byte: u8| byte == dialect.delimiter || byte == b'\n' || byte == b'\r';
+    rest.get(spaces).copied().is_none_or(ends).then_some(spaces)
 }
 
 #[cfg(test)]
@@ -68,6 +88,20 @@ mod tests {
             let found = doubled(text.as_bytes(), &escaped);
             assert_eq!(String::from_utf8_lossy(&found), expected, "{text}");
             assert!(matches!(doubled(text.as_bytes(), &plain), Cow::Borrowed(_)));
+        }
+    }
+
+    #[test]
+    fn marks_inside_of_values_are_doubled() {
+        let tolerant = Dialect { tolerant: true, ..Dialect::of(Format::Csv) };
+        for (text, expected) in [
+            (r#""a "b" c",1"#, r#""a ""b"" c",1"#),
+            (r#""a ""b" c","d" ,e"#, r#""a ""b"" c","d",e"#),
+            (r#""a" "b",x "y" z"#, r#""a"" ""b",x "y" z"#),
+            ("\"a\"b\"\r\n\"\"\n", "\"a\"\"b\"\r\n\"\"\n"),
+        ] {
+            let found = doubled(text.as_bytes(), &tolerant);
+            assert_eq!(String::from_utf8_lossy(&found), expected, "{text}");
         }
     }
 }

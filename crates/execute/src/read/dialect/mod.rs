@@ -58,6 +58,8 @@ pub struct Dialect {
     pub pads: bool,
     /// True if records that do not fit are left out.
     pub ignores_errors: bool,
+    /// True if a mark inside of a quoted value that does not end it is a part of the value.
+    pub tolerant: bool,
     /// The arrangement of the objects in a JSON file. `None` if each is a line.
     pub frame: Option<ObjectLayout>,
     /// The place of the table in a workbook; `None` for text files.
@@ -116,6 +118,7 @@ impl Dialect {
             names: Vec::new(),
             pads: false,
             ignores_errors: false,
+            tolerant: false,
             frame: None,
             sheet: None,
         }

@@ -12,6 +12,7 @@ pub struct Quotes {
     delimiter: u8,
     quote: Option<u8>,
     escape: Option<u8>,
+    tolerant: bool,
     state: State,
     /// The byte before the next one, inside a quotation.
     before: u8,
@@ -30,13 +31,16 @@ enum State {
     Escaped,
     /// Behind a mark that ends the quotation, unless another one follows.
     Mark,
+    /// Behind such a mark and spaces, where a dialect takes marks inside of values.
+    Spaces,
 }
 
 impl Quotes {
     /// Creates the state at the beginning of a record.
     pub fn new(dialect: &Dialect) -> Self {
-        let Dialect { delimiter, quote, escape, .. } = *dialect;
-        Self { delimiter, quote, escape, state: State::Start, before: 0, is_escaped: false }
+        let Dialect { delimiter, quote, escape, tolerant, .. } = *dialect;
+        let state = State::Start;
+        Self { delimiter, quote, escape, tolerant, state, before: 0, is_escaped: false }
     }
 
     /// True if the text ends inside a quotation.
@@ -74,7 +78,7 @@ impl Quotes {
                     self.state = State::Quoted;
                     at += 1;
                 }
-                State::Mark => {
+                State::Mark | State::Spaces => {
                     if rest[0] == b'\n' {
                         last = Some(at + 1);
                     }
@@ -115,8 +119,13 @@ impl Quotes {
 
     fn behind_mark(&mut self, byte: u8) {
         self.state = match byte {
+            // Behind spaces, it is a mark that may end the value itself.
+            mark if Some(mark) == self.quote && self.state == State::Spaces => State::Mark,
             mark if Some(mark) == self.quote => State::Quoted,
             byte if self.separates(byte) => State::Start,
+            b' ' if self.tolerant => State::Spaces,
+            byte if self.tolerant && Some(byte) == self.escape => State::Escaped,
+            _ if self.tolerant => State::Quoted,
             _ => State::Plain,
         };
         self.is_escaped =
@@ -208,6 +217,24 @@ mod tests {
         }
         let none = Dialect { quote: None, ..Dialect::of(Format::Csv) };
         assert_eq!(Quotes::new(&none).scan(b"\"a\nb"), Some(3));
+    }
+
+    #[test]
+    fn marks_inside_of_values_may_be_parts_of_them() {
+        let tolerant = Dialect { tolerant: true, ..Dialect::of(Format::Csv) };
+        for (text, expected) in [
+            ("\"a \"b\" c\n\",1\n2", (Some(13), false)),
+            ("\"a\" ,1\nb", (Some(7), false)),
+            ("\"a\" \"\n1\n", (Some(8), false)),
+            ("\"a\"b\n", (None, true)),
+        ] {
+            for at in 0..text.len() {
+                let mut quotes = Quotes::new(&tolerant);
+                let first = quotes.scan(&text.as_bytes()[..at]);
+                let last = quotes.scan(&text.as_bytes()[at..]).map(|end| end + at).or(first);
+                assert_eq!((last, quotes.is_open()), expected, "{text:?} {at}");
+            }
+        }
     }
 
     proptest! {

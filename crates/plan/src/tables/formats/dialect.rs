@@ -35,6 +35,7 @@ pub(super) fn recognise(sample: &Sample, usual: &Dialect, options: &CsvOptions) 
         nulls: options.nulls.clone(),
         pads: options.null_padding,
         ignores_errors: options.ignore_errors,
+        tolerant: options.tolerant,
         ..usual.clone()
     };
     let text = recoded(&sample.text, &dialect, sample.whole);
@@ -156,6 +157,23 @@ enum State {
     Quoted,
     Escaped,
     Mark,
+    Spaces,
+}
+
+/// The state behind a byte after a mark, if the value goes on there. `None` if it may have ended.
+fn behind_mark(state: State, byte: u8, dialect: &Dialect) -> Option<State> {
+    let is_mark = Some(byte) == dialect.quote;
+    let separates = byte == dialect.delimiter || matches!(byte, b'\n' | b'\r');
+    match state {
+        State::Mark if is_mark => Some(State::Quoted),
+        State::Spaces if is_mark => Some(State::Mark),
+        State::Mark | State::Spaces if dialect.tolerant && !separates => Some(match byte {
+            b' ' => State::Spaces,
+            byte if Some(byte) == dialect.escape => State::Escaped,
+            _ => State::Quoted,
+        }),
+        _ => None,
+    }
 }
 
 /// The number of values that all records have; `None` if they differ, unless the dialect takes such
@@ -185,11 +203,11 @@ pub(super) fn columns(text: &[u8], whole: bool, dialect: &Dialect, strict: bool)
                 state = State::Quoted;
                 continue;
             }
-            State::Mark if is_mark => {
-                state = State::Quoted;
-                continue;
-            }
             _ => {}
+        }
+        if let Some(behind) = behind_mark(state, byte, dialect) {
+            state = behind;
+            continue;
         }
         match byte {
             b'\n' => {

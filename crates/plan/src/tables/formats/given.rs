@@ -12,7 +12,7 @@ use super::option_value::{one, truth};
 use super::options::{CsvOptions, Mark, Types};
 
 /// The names of all options, of which each may have others.
-const NAMES: [&str; 18] = [
+const NAMES: [&str; 19] = [
     "delim",
     "quote",
     "escape",
@@ -28,6 +28,7 @@ const NAMES: [&str; 18] = [
     "comment",
     "null_padding",
     "ignore_errors",
+    "strict_mode",
     "names",
     "types",
     "columns",
@@ -130,10 +131,7 @@ fn set_known(options: &mut CsvOptions, name: &str, given: &CsvOption) -> Result<
         "all_varchar" => options.all_varchar = flag()?,
         "null_padding" => options.null_padding = flag()?,
         "ignore_errors" => options.ignore_errors = flag()?,
-        "strict_mode" => {
-            let strict = truth(given).filter(|strict| *strict);
-            strict.ok_or("true: null_padding and ignore_errors are for records that do not fit")?;
-        }
+        "strict_mode" => options.tolerant = !flag()?,
         "encoding" => {
             let known = one(given).and_then(encoding);
             options.encoding = Some(known.ok_or("'utf-8', 'utf-16' or 'latin-1'")?);
@@ -366,7 +364,6 @@ mod tests {
             (given("columns", &[], &["a"]), "of all columns"),
             (given("names", &[], &["a", "A"]), "different names"),
             (given("comment", &[], &["x"]), "one ASCII mark"),
-            (given("strict_mode", &[], &["false"]), "null_padding"),
             (given("header", &[], &["maybe"]), "true or false"),
             (given("skip", &[], &["1", "2"]), "a number of lines"),
         ] {

@@ -29,6 +29,8 @@ pub(crate) struct CsvOptions {
     pub(crate) null_padding: bool,
     /// Records that do not fit are left out.
     pub(crate) ignore_errors: bool,
+    /// A mark inside of a quoted value may be a part of it.
+    pub(crate) tolerant: bool,
     /// The names of the first columns.
     pub(crate) names: Vec<String>,
     pub(crate) types: Types,
