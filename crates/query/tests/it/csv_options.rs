@@ -205,3 +205,37 @@ async fn marks_inside_of_values_are_read_if_the_query_says_so() {
     let sql = "select count(*), min(s) from read_csv('more.csv', strict_mode => false)";
     same_for_all(sql, root, "|100000|some\"text\"0|").await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn columns_may_have_dates_of_different_forms() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    put(&root.join("d.csv"), "d,e,f,t\n01/02/2024,01/02/2024,2024-02-01,1.2.2024 7h05\n").await;
+    put(&root.join("v.csv"), "01/02/2024,01/02/2024\n").await;
+    let forms = "dateformat => {'D': '%d/%m/%Y', 'e': '%m/%d/%Y'}";
+    let times = "timestampformat => {'t': '%d.%m.%Y %Hh%M'}";
+    for (sql, expected) in [
+        (format!("select d, e, f, t from read_csv('d.csv', {forms}, {times})"),
+            "|2024-02-01|2024-01-02|2024-02-01|2024-02-01T07:05:00|"),
+        ("select d, e, f from read_csv('d.csv', dateformat => '%m/%d/%Y', dateformat => {'d': '%d/%m/%Y'})".to_owned(),
+            "|2024-02-01|2024-01-02|2024-02-01|"),
+        ("select column0, column1 from read_csv('v.csv', header => false, dateformat => {'column1': '%d/%m/%Y'})".to_owned(),
+            "|01/02/2024|2024-02-01|"),
+        ("select a, b from read_csv('v.csv', names => ['a', 'b'], header => false, dateformat => {'b': '%m/%d/%Y'})".to_owned(),
+            "|01/02/2024|2024-01-02|"),
+    ] {
+        same_for_all(&sql, root, expected).await;
+    }
+    for (call, part) in [
+        ("read_csv('d.csv', dateformat => {'zz': '%d/%m/%Y'})", "`dateformat` has the column `zz`"),
+        (
+            "read_csv('d.csv', timestampformat => {'zz': '%d/%m/%Y %H:%M'})",
+            "`timestampformat` has the column `zz`",
+        ),
+        ("read_csv('d.csv', dateformat => {'d': '%d'})", "formats of columns by name"),
+        ("read_csv('d.csv', dateformat => ['%d/%m/%Y', '%m/%d/%Y'])", "formats of columns by name"),
+    ] {
+        let report = refusal(&located(&format!("select * from {call}"), root)).await;
+        assert!(report.contains("SM-0110") && report.contains(part), "{call}: {report}");
+    }
+}

@@ -11,13 +11,13 @@ use arrow::datatypes::{
 use arrow::error::ArrowError;
 
 use crate::checked::sql_name;
-use crate::read::Dialect;
 use crate::read::dialect::day_form::Moment;
-use crate::read::reports::shortened;
+use crate::read::wrong::shortened;
+use crate::read::{Dialect, Notation};
 
 /// True if the values of a column are decoded as texts first. `index` is its index in the file.
 pub(crate) fn is_converted(field: &Field, index: usize, dialect: &Dialect) -> bool {
-    dialect.notation.concerns(field.data_type())
+    dialect.notation_of(index).concerns(field.data_type())
         || matches!(field.data_type(), DataType::Date32 | DataType::Timestamp(..))
             && dialect.day_forms.contains_key(&index)
 }
@@ -40,7 +40,8 @@ pub(crate) fn converted(
         ArrowError::CsvError(format!("column `{name}` is {kind}, and `{value}` is not"))
     };
     let form = dialect.day_forms.get(&index).copied();
-    let moment = |value: &str| dialect.notation.moment(value, form);
+    let notation = dialect.notation_of(index);
+    let moment = |value: &str| notation.moment(value, form);
     match field.data_type() {
         DataType::Date32 => {
             let days =
@@ -58,7 +59,7 @@ pub(crate) fn converted(
             let found = |value: &str| moment(value).and_then(nanos);
             in_zone(each::<TimestampNanosecondType>(texts, found, wrong)?, zone)
         }
-        number => numbers(texts, number, dialect, wrong),
+        number => numbers(texts, number, notation, wrong),
     }
 }
 
@@ -71,18 +72,19 @@ pub(crate) fn converted_or_null(
 ) -> Result<ArrayRef, ArrowError> {
     let texts = column.as_string_view();
     let form = dialect.day_forms.get(&index).copied();
+    let notation = dialect.notation_of(index);
     let is_value: &dyn Fn(&str) -> bool = match field.data_type() {
         DataType::Boolean => {
             &|text| text.eq_ignore_ascii_case("true") || text.eq_ignore_ascii_case("false")
         }
         DataType::Date32 if is_converted(field, index, dialect) => {
-            &|text| dialect.notation.moment(text, form).is_some_and(|(_, clock)| !clock)
+            &|text| notation.moment(text, form).is_some_and(|(_, clock)| !clock)
         }
         DataType::Timestamp(..) if is_converted(field, index, dialect) => {
-            &|text| dialect.notation.moment(text, form).is_some()
+            &|text| notation.moment(text, form).is_some()
         }
         number if number.is_numeric() => {
-            &|text| dialect.notation.plain(text).is_some_and(|plain| !plain.trim().is_empty())
+            &|text| notation.plain(text).is_some_and(|plain| !plain.trim().is_empty())
         }
         _ => &|_| true,
     };
@@ -92,10 +94,10 @@ pub(crate) fn converted_or_null(
         return converted(&values, field, index, dialect);
     }
     let plain = |text: &str| match field.data_type().is_numeric() {
-        true => dialect.notation.plain(text).map_or_else(String::new, Into::into),
+        true => notation.plain(text).map_or_else(String::new, Into::into),
         false => text.to_owned(),
     };
-    let values: ArrayRef = match dialect.notation.has_plain_numbers() {
+    let values: ArrayRef = match notation.has_plain_numbers() {
         true => values,
         false => {
             let texts = values.as_string_view().iter().map(|text| text.map(plain));
@@ -129,12 +131,12 @@ fn in_zone(array: ArrayRef, zone: &Option<Arc<str>>) -> Result<ArrayRef, ArrowEr
 fn numbers(
     texts: &StringViewArray,
     data_type: &DataType,
-    dialect: &Dialect,
+    notation: &Notation,
     wrong: impl Fn(&str) -> ArrowError,
 ) -> Result<ArrayRef, ArrowError> {
     let mut plain = StringViewBuilder::with_capacity(texts.len());
     for text in texts {
-        let read = |text| dialect.notation.plain(text).filter(|plain| !plain.trim().is_empty());
+        let read = |text| notation.plain(text).filter(|plain| !plain.trim().is_empty());
         let value = text.map(|text| read(text).ok_or_else(|| wrong(text)));
         plain.append_option(value.transpose()?);
     }

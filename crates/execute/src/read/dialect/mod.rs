@@ -48,6 +48,8 @@ pub struct Dialect {
     pub comment: Option<u8>,
     /// The notation of numbers and dates.
     pub notation: Notation,
+    /// The notations of columns that have one of their own, by their index.
+    pub notations: BTreeMap<usize, Notation>,
     /// The form of dates by column index, for columns with another form than ISO 8601.
     pub day_forms: BTreeMap<usize, DayForm>,
     /// The values that are null. `None`: only the empty value is null.
@@ -113,6 +115,7 @@ impl Dialect {
             skip: 0,
             comment: None,
             notation: Notation::default(),
+            notations: BTreeMap::new(),
             day_forms: BTreeMap::new(),
             nulls: None,
             names: Vec::new(),
@@ -122,6 +125,11 @@ impl Dialect {
             frame: None,
             sheet: None,
         }
+    }
+
+    /// The notation of a column.
+    pub fn notation_of(&self, index: usize) -> &Notation {
+        self.notations.get(&index).unwrap_or(&self.notation)
     }
 
     /// True if the value stands for null.

@@ -112,6 +112,7 @@ fn tell(sample: &Sample, usual: &Dialect, options: &CsvOptions, name: &str) -> R
     if options.header == Some(false) {
         dialect.headerless = Some(header.names.len());
     }
+    dialect.notations = options.notations(&header.names);
     let before = dialect.skip + newlines(&records[..header_end]);
     let mut guesses = guesses(header.names.len(), &dialect, rows).map_err(|(line, why)| {
         Error::File(Box::new(wrong_line(name, line.map(|line| before + line + 1), &why)))
@@ -121,15 +122,17 @@ fn tell(sample: &Sample, usual: &Dialect, options: &CsvOptions, name: &str) -> R
     let first = match options.header {
         Some(true) => First::Names,
         Some(false) => First::Values,
-        None => first_record(&values, &guesses, &dialect.notation),
+        None => first_record(&values, &guesses, &dialect),
     };
     if first == First::Values {
         let columns = header.names.len();
         dialect.headerless = Some(columns);
         header = Header::unnamed(columns);
         own.clone_from(&header.names);
-        let given = values.iter().zip(&mut guesses).filter(|(value, _)| !value.is_empty());
-        given.for_each(|(value, guess)| guess.add(value, &dialect.notation));
+        let given = values.iter().zip(&mut guesses).enumerate();
+        for (index, (value, guess)) in given.filter(|(_, (value, _))| !value.is_empty()) {
+            guess.add(value, dialect.notation_of(index));
+        }
     }
     let breaks = before > line + 1 || guesses.iter().any(|guess| guess.breaks);
     let forms = guesses.iter().map(Guess::day_form).enumerate();
@@ -191,7 +194,7 @@ fn guesses(
         let mut guess = Guess::default();
         let values = |batch: &RecordBatch| batch.column(column).as_string_view().clone();
         for values in decoded.iter().map(values) {
-            values.iter().flatten().for_each(|value| guess.add(value, &dialect.notation));
+            values.iter().flatten().for_each(|value| guess.add(value, dialect.notation_of(column)));
         }
         guess
     };

@@ -9,7 +9,7 @@ use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::CsvOption;
 
 use super::option_value::{one, truth};
-use super::options::{CsvOptions, Mark, Types};
+use super::options::{CsvOptions, Mark, TimeFormat, Types};
 
 /// The names of all options, of which each may have others.
 const NAMES: [&str; 19] = [
@@ -53,6 +53,7 @@ pub(crate) fn options(given: &[CsvOption]) -> Result<CsvOptions, ErrorReport> {
     given.iter().try_for_each(|option| set(&mut options, option, ALL))?;
     check(&options, ALL)?;
     options.for_all_tables = true;
+    options.formats.iter_mut().for_each(|format| format.for_all_tables = true);
     Ok(options)
 }
 
@@ -163,12 +164,10 @@ fn set_known(options: &mut CsvOptions, name: &str, given: &CsvOption) -> Result<
             options.nulls = Some(words(given).ok_or("a text or a list of up to 64")?)
         }
         "dateformat" | "date_format" => {
-            let format = one(given).and_then(|text| format(text, false));
-            options.notation.date = Some(format.ok_or(DATE_FORMAT)?);
+            set_formats(options, given, false).ok_or(DATE_FORMAT)?;
         }
         "timestampformat" | "timestamp_format" => {
-            let format = one(given).and_then(|text| format(text, true));
-            options.notation.time = Some(format.ok_or(TIME_FORMAT)?);
+            set_formats(options, given, true).ok_or(TIME_FORMAT)?;
         }
         "names" | "types" | "dtypes" | "column_types" | "columns" => {
             set_columns(options, name, given)?
@@ -178,9 +177,26 @@ fn set_known(options: &mut CsvOptions, name: &str, given: &CsvOption) -> Result<
     Ok(true)
 }
 
-const DATE_FORMAT: What = "a format such as '%d.%m.%Y' of %d, %m, %b, %B, %j, %y, %Y, %a, %A";
+const DATE_FORMAT: What = "a format, or formats of columns by name, such as '%d.%m.%Y' of %d, %m, %b, %B, %j, %y, %Y, %a, %A";
 const TIME_FORMAT: What =
     "a format such as '%d.%m.%Y %H:%M:%S' of these of dates and of %H, %I, %M, %S, .%f, %p, %z";
+
+/// Sets the format of all columns, or formats of columns by their names.
+fn set_formats(options: &mut CsvOptions, given: &CsvOption, has_clock: bool) -> Option<()> {
+    let formats = given.values.iter().map(|text| format(text, has_clock));
+    let mut formats: Vec<String> = formats.collect::<Option<_>>()?;
+    if given.keys.is_empty() {
+        let only = formats.pop().filter(|_| formats.is_empty())?;
+        let notation = &mut options.notation;
+        *(if has_clock { &mut notation.time } else { &mut notation.date }) = Some(only);
+        return Some(());
+    }
+    for (column, format) in given.keys.iter().cloned().zip(formats) {
+        let format = TimeFormat { column, format, has_clock, for_all_tables: false };
+        options.formats.push(format);
+    }
+    Some(())
+}
 
 fn set_columns(options: &mut CsvOptions, name: &str, given: &CsvOption) -> Result<(), What> {
     if given.values.is_empty() || given.values.len() > MAX_COLUMNS {

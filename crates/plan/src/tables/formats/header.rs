@@ -1,6 +1,6 @@
 //! Whether the first record of a CSV file has the names of its columns.
 
-use snowmelt_execute::read::Notation;
+use snowmelt_execute::read::Dialect;
 
 use super::values::Guess;
 
@@ -17,15 +17,21 @@ pub(super) enum First {
 
 /// Decides whether the first record has names or values, from its values and the types of the other
 /// records. It has values if each of them in a column with another type than text is of that type.
-pub(super) fn first_record(values: &[String], others: &[Guess], notation: &Notation) -> First {
-    let agree = |(value, guess): (&String, &Guess)| guess.agrees(value, notation);
-    let votes: Vec<Option<bool>> = values.iter().zip(others).map(agree).collect();
+pub(super) fn first_record(values: &[String], others: &[Guess], dialect: &Dialect) -> First {
+    let agree = |(index, (value, guess)): (usize, (&String, &Guess))| {
+        guess.agrees(value, dialect.notation_of(index))
+    };
+    let votes: Vec<Option<bool>> = values.iter().zip(others).enumerate().map(agree).collect();
     if votes.contains(&Some(false)) {
         return First::Names;
     }
     let typed = match others.iter().all(Guess::is_empty) {
         // There is no other record.
-        true => values.iter().filter(|value| !Guess::is_text(value, notation)).count(),
+        true => {
+            let values = values.iter().enumerate();
+            let is_text = |index, value: &str| Guess::is_text(value, dialect.notation_of(index));
+            values.filter(|(index, value)| !is_text(*index, value)).count()
+        }
         false => votes.iter().flatten().count(),
     };
     match typed {
@@ -53,6 +59,9 @@ fn are_numbered(values: &[String]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use snowmelt_execute::read::Notation;
+    use snowmelt_files::Format;
+
     use super::*;
 
     fn first(records: &[&str]) -> First {
@@ -63,7 +72,7 @@ mod tests {
             let given = record.iter().zip(&mut guesses).filter(|(value, _)| !value.is_empty());
             given.for_each(|(value, guess)| guess.add(value, &Notation::default()));
         }
-        first_record(&records[0], &guesses, &Notation::default())
+        first_record(&records[0], &guesses, &Dialect::of(Format::Csv))
     }
 
     #[test]
