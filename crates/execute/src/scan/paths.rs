@@ -25,6 +25,32 @@ pub fn object_path(key: &str) -> StorePath {
     StorePath::parse(key).unwrap_or_else(|_| StorePath::from(key))
 }
 
+/// The plan's name for a file on a server of HTTP. The query of its URL is the first part of the
+/// name, in digits behind a `?`, with which no path of a URL begins: so the last part is the name of
+/// the file, and errors, which show the path, do not show the secrets of a query.
+///
+/// # Errors
+/// The path has an empty part, or one with other characters than a URL has.
+pub fn web_path(url: &Url) -> std::result::Result<StorePath, object_store::path::Error> {
+    let path = url.path().trim_start_matches('/');
+    match url.query() {
+        Some(query) => {
+            let digits: String = query.bytes().map(|byte| format!("{byte:02x}")).collect();
+            StorePath::parse(format!("?{digits}/{path}"))
+        }
+        None => StorePath::parse(path),
+    }
+}
+
+/// The path of a file on a server of HTTP, and the query of its URL.
+pub(crate) fn path_and_query(path: &StorePath) -> (&str, Option<String>) {
+    let parts = path.as_ref().strip_prefix('?').and_then(|rest| rest.split_once('/'));
+    let Some((digits, path)) = parts else { return (path.as_ref(), None) };
+    let byte = |place| u8::from_str_radix(digits.get(place..place + 2)?, 16).ok();
+    let bytes: Option<Vec<u8>> = (0..digits.len()).step_by(2).map(byte).collect();
+    (path, bytes.and_then(|bytes| String::from_utf8(bytes).ok()))
+}
+
 /// The absolute path of a plan's name.
 pub fn file_path(path: &StorePath) -> PathBuf {
     let named = Url::parse("file:///").ok().and_then(|mut url| {
@@ -34,11 +60,12 @@ pub fn file_path(path: &StorePath) -> PathBuf {
     named.unwrap_or_else(|| PathBuf::from(format!("/{path}")))
 }
 
-/// The name of a file for the user: its absolute path, or its URL.
+/// The name of a file for the user: its absolute path, or its URL without a query.
 pub fn shown(url: &str, path: &StorePath) -> String {
-    match url.starts_with("file:") {
-        true => file_path(path).display().to_string(),
-        false => format!("{url}{path}"),
+    match url.split_once(':') {
+        Some(("file", _)) => file_path(path).display().to_string(),
+        Some(("http" | "https", _)) => format!("{url}{}", path_and_query(path).0),
+        _ => format!("{url}{path}"),
     }
 }
 
@@ -50,6 +77,21 @@ mod tests {
     fn keys_are_not_modified() {
         assert_eq!(object_path("what?/a#b%20.parquet").as_ref(), "what?/a#b%20.parquet");
         assert_eq!(object_path("a/b/").as_ref(), "a/b");
+    }
+
+    #[test]
+    fn a_query_is_kept_and_not_shown() {
+        for (text, plain, query) in [
+            ("https://x/a%20b/f.csv?token=a%2Fb&c", "https://x/a%20b/f.csv", Some("token=a%2Fb&c")),
+            ("https://x/f.csv?", "https://x/f.csv", Some("")),
+            ("https://x/%3F61/f.csv", "https://x/%3F61/f.csv", None),
+        ] {
+            let path = web_path(&Url::parse(text).unwrap()).unwrap();
+            assert_eq!(path_and_query(&path).1.as_deref(), query, "{text}");
+            assert_eq!(shown("https://x/", &path), plain);
+            assert!(!path.as_ref().contains("token") && path.as_ref().ends_with("/f.csv"));
+        }
+        assert_eq!(shown("s3://b/", &object_path("?61/f.csv")), "s3://b/?61/f.csv");
     }
 
     #[test]

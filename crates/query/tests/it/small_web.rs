@@ -102,11 +102,13 @@ fn status(code: &str, more: &str) -> (String, Vec<u8>, bool) {
 /// The head and the body of an answer, and whether the connection ends behind it.
 fn answer(request: &Request, state: &State) -> (String, Vec<u8>, bool) {
     let path = request.path.trim_start_matches('/');
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let (how, rest) = path.split_once('/').unwrap_or((path, ""));
     match how {
         "to" => return status("302 Found", &format!("Location: http://{rest}\r\n")),
         "round" => return status("302 Found", &format!("Location: /round/{rest}\r\n")),
         "forbidden" => return status("403 Forbidden", ""),
+        "token" if query != "token=a%2Fb&x" => return status("403 Forbidden", ""),
         "broken" => return status("500 Internal Server Error", ""),
         "headless" if request.method == "HEAD" => return status("405 Method Not Allowed", ""),
         // It says that files are empty, unless it is asked for a whole one.

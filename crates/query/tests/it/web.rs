@@ -58,6 +58,34 @@ async fn files_are_tables_however_the_server_sends_them() {
     assert!(progress.requests > 0 && progress.store_reads == 0, "{progress:?}");
 }
 
+/// The query of a URL is sent, and its secrets are in no message beside the SQL.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_query_is_sent_with_each_request() {
+    let server = server();
+    let token = "token=a%2Fb&x";
+    let table = |file: &str| [("t".to_owned(), server.url("token", file))].into();
+    let with =
+        |sql: &str, file: &str| QuerySpec { tables: table(file), ..allowed(sql, &[&server.host]) };
+    let query = with("select count(*), sum(n), max(s) from t", &format!("x.csv?{token}"));
+    assert_eq!(found(&query).await, "|200000|19999900000|text99999|");
+    let query = with("select count(*), min(k) from t", &format!("k=7/x y.parquet?{token}"));
+    assert_eq!(found(&query).await, "|20000|7|");
+    let url = server.url("token", &format!("x.csv?{token}"));
+    let sql = format!("select min(filename) from read_csv('{url}', filename => true)");
+    let plain = server.url("token", "x.csv");
+    assert_eq!(found(&allowed(&sql, &[&server.host])).await, format!("|{plain}|"));
+    let report = refusal(&with("select * from t", "x.csv?token=secret")).await;
+    assert!(report.contains("403") && report.contains("token/x.csv"), "{report}");
+    assert!(!report.contains("secret"), "{report}");
+    server.put("bad.csv", b"a,b\n1,2\n3\n".to_vec());
+    let query = with("select * from t", &format!("bad.csv?{token}"));
+    let report = match answer(&query, Arc::default()).await {
+        Ok(_) => panic!("read"),
+        Err(error) => error.report().to_string(),
+    };
+    assert!(report.contains("token/bad.csv") && !report.contains("a%2Fb"), "{report}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_servers_of_the_operators_list_are_asked() {
     let other = server();
@@ -88,7 +116,8 @@ async fn what_servers_answer_wrongly_is_explained() {
     for (how, file, code, part) in [
         ("ranged", "gone.csv", "SM-0105", "does not exist"),
         ("ranged", "*.csv", "SM-0105", "no lists"),
-        ("ranged", "x.csv?sig=1", "SM-0105", "query"),
+        ("ranged", "x.csv#1", "SM-0105", "fragment"),
+        ("ranged", "gone.csv?sig=1", "SM-0105", "does not exist"),
         ("ranged", "", "SM-0105", "names no file"),
         ("forbidden", "x.csv", "SM-0108", "status code: 403"),
         ("broken", "x.csv", "SM-0108", "status code: 500"),

@@ -22,10 +22,11 @@ use snowmelt_wire::HttpSource;
 use tokio::sync::Mutex;
 use url::Url;
 
-use super::answer::{self, CachedBytes, check_encoding, check_status};
-use super::request::SourceClient;
-use super::version::{FileVersion, length, url_path};
+use super::answer::{self, Kept, check_encoding, check_status};
+use super::request::Requests;
+use super::version::{Version, length};
 use crate::error::fault::http::HttpFault;
+use crate::scan::paths::path_and_query;
 
 /// How often a request is repeated whose answer was not whole, and the first pause before.
 const MAX_RETRIES: u32 = 4;
@@ -93,16 +94,18 @@ impl HttpStore {
         for _ in 0..MAX_RETRIES {
             match request().await {
                 Err(fault) if fault.is_transient() => tokio::time::sleep(pause).await,
-                result => return result.map_err(|fault| fault.of_file(path.as_ref())),
+                result => return result.map_err(|fault| fault.of_file(path_and_query(path).0)),
             }
             pause *= 2;
         }
-        request().await.map_err(|fault| fault.of_file(path.as_ref()))
+        request().await.map_err(|fault| fault.of_file(path_and_query(path).0))
     }
 
     fn url(&self, path: &Path) -> Url {
         let mut url = self.0.origin.clone();
-        url.set_path(&url_path(path));
+        let (path, query) = path_and_query(path);
+        url.set_path(&format!("/{path}"));
+        url.set_query(query.as_deref());
         url
     }
 

@@ -3,7 +3,6 @@
 //! The version is sent to workers as a text, with the size in the first line, in the place of the
 //! entity tag of a bucket's object.
 
-use object_store::path::Path;
 use reqwest::header::{
     CONTENT_LENGTH, ETAG, HeaderMap, HeaderName, IF_MATCH, IF_UNMODIFIED_SINCE, LAST_MODIFIED,
 };
@@ -69,11 +68,6 @@ impl FileVersion {
 /// The length that an answer says.
 pub(super) fn length(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.trim().parse().ok()
-}
-
-/// The path of a file's name in a URL.
-pub(super) fn url_path(path: &Path) -> String {
-    format!("/{path}")
 }
 
 #[cfg(test)]

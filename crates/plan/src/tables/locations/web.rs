@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use datafusion::execution::object_store::ObjectStoreUrl;
-use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use snowmelt_execute::scan::paths::web_path;
 use snowmelt_execute::scan::{S3Settings, with_retries};
 use snowmelt_files::Error as LocationError;
 use url::Url;
@@ -20,23 +20,23 @@ pub(crate) struct WebFile {
 
 /// Finds the file of a URL.
 pub(crate) async fn locate(location: &str, s3: &S3Settings) -> Result<WebFile> {
-    let invalid = |why: &str| LocationError::invalid(location, why);
+    // A query may have secrets, which errors do not show.
+    let plain = location.split_once('?').map_or(location, |(plain, _)| plain);
+    let invalid = |why: &str| LocationError::invalid(plain, why);
     let url = Url::parse(location).map_err(|error| invalid(&error.to_string()))?;
-    if let Some(why) = unusual(location, &url) {
+    if let Some(why) = unusual(plain, &url) {
         return Err(invalid(why).into());
     }
     let origin = url.origin().ascii_serialization();
-    let path = Path::parse(url.path().trim_start_matches('/'));
-    let path = path.map_err(|error| invalid(&error.to_string()))?;
-    let storage =
-        |source| Error::Storage { location: location.to_owned(), source, anonymous: true };
+    let path = web_path(&url).map_err(|error| invalid(&error.to_string()))?;
+    let storage = |source| Error::Storage { location: plain.to_owned(), source, anonymous: true };
     let server = s3.open_http(&origin).map_err(storage)?;
     let meta = with_retries(|| server.head(&path)).await.map_err(storage)?;
     let url = ObjectStoreUrl::parse(&origin).map_err(|error| invalid(&error.to_string()))?;
     Ok(WebFile { url, server, meta })
 }
 
-/// Why a URL is not one of a file that can be read.
+/// Why a URL is not one of a file that can be read. `location` is the URL without its query.
 fn unusual(location: &str, url: &Url) -> Option<&'static str> {
     let path = location.split_once("://").map_or(location, |(_, rest)| rest);
     let path = path.split_once('/').map_or("", |(_, path)| path);
@@ -48,9 +48,8 @@ fn unusual(location: &str, url: &Url) -> Option<&'static str> {
             "a server of HTTP has no lists of its files, so a glob matches none: name each file in a \
              list, read_parquet(['https://…', 'https://…'])"
         }
-        () if url.query().is_some() || url.fragment().is_some() => {
-            "it has a query (?) or a fragment (#), and only plain URLs of files are read: write these \
-             characters of a name as %3F and %23"
+        () if url.fragment().is_some() => {
+            "it has a fragment (#), which is no part of a file: write this character of a name as %23"
         }
         () if path.is_empty() || path.ends_with('/') => {
             "it names no file: nothing is listed over HTTP"
@@ -70,14 +69,16 @@ mod tests {
             ("https://x/a.parquet", None),
             ("https://x/a%20b/ü c%2A.parquet", None),
             ("https://x/a/*.parquet", Some("no lists")),
-            ("https://x/a.parquet?sig=1", Some("query")),
+            ("https://x/a.parquet?sig=[1*]", None),
+            ("https://x/?sig=1", Some("names no file")),
             ("https://x/a.parquet#1", Some("fragment")),
             ("https://x/a/", Some("names no file")),
             ("https://x", Some("names no file")),
             ("https://u:p@x/a", Some("password")),
             ("https://x/a//b", Some("empty part")),
         ] {
-            let why = unusual(location, &Url::parse(location).unwrap());
+            let plain = location.split('?').next().unwrap();
+            let why = unusual(plain, &Url::parse(location).unwrap());
             assert_eq!(why.is_some(), part.is_some(), "{location}: {why:?}");
             assert!(part.is_none_or(|part| why.unwrap().contains(part)), "{location}: {why:?}");
         }
