@@ -72,7 +72,7 @@ fn first(
     let mut lengths = Vec::with_capacity(rows.len());
     let mut there = Vec::with_capacity(rows.len());
     for (row, count) in rows.iter().zip(counts) {
-        let count = count.and_then(|count| usize::try_from(count).ok()).filter(|it| *it > 0);
+        let count = count.and_then(|count| usize::try_from(count).ok()).filter(|count| *count > 0);
         let Some(count) = count else {
             let message = "the number of values to keep is null, or not above 0".to_owned();
             return Err(wrong(message, "write a whole number, as in max(x, 3)"));

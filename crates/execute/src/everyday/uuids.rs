@@ -65,7 +65,7 @@ fn uuids(column: &ArrayRef, tries: bool) -> Result<ArrayRef> {
 
 fn of_bytes(column: &BinaryArray) -> StringArray {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let text = |bytes: Option<&[u8]>| bytes.filter(|it| it.len() == BYTES).map(hex);
+    let text = |bytes: Option<&[u8]>| bytes.filter(|bytes| bytes.len() == BYTES).map(hex);
     column.iter().map(|bytes| text(bytes).map(|digits| written(&digits))).collect()
 }
 

@@ -241,7 +241,7 @@ impl Scheduler {
     /// Whether a gang has to wait behind the gang `first`, because its tenant has at least as much
     /// memory.
     fn comes_after(&self, ticket: Ticket, gang: &GangDemand, first: Option<Ticket>) -> bool {
-        let first = first.filter(|first| *first != ticket).and_then(|it| self.gangs.get(&it));
+        let first = first.filter(|first| *first != ticket).and_then(|first| self.gangs.get(&first));
         first.is_some_and(|first| self.taken(&gang.tenant) >= self.taken(&first.gang.tenant))
     }
 }

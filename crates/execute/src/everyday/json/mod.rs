@@ -43,7 +43,7 @@ pub(super) fn all() -> Vec<Plain> {
         Plain::new("json_value", (2, 2), member, |columns, _| {
             let is_scalar =
                 |it: &JsonText<'_>| !matches!(it.kind(), JsonKind::Object | JsonKind::Array);
-            texts(columns, |it| Some(it).filter(is_scalar).map(|it| it.minified()))
+            texts(columns, |value| Some(value).filter(is_scalar).map(|value| value.minified()))
         }),
         Plain::new("json_type", (1, 2), member, |columns, _| {
             texts(columns, |value| Some(value.kind().name().to_owned()))

@@ -12,7 +12,7 @@ use arrow::error::ArrowError;
 
 use crate::checked::sql_name;
 use crate::read::dialect::day_form::Moment;
-use crate::read::wrong::shortened;
+use crate::read::reports::shortened;
 use crate::read::{Dialect, Notation};
 
 /// True if the values of a column are decoded as texts first. `index` is its index in the file.

@@ -22,9 +22,9 @@ use snowmelt_wire::HttpSource;
 use tokio::sync::Mutex;
 use url::Url;
 
-use super::answer::{self, Kept, check_encoding, check_status};
-use super::request::Requests;
-use super::version::{Version, length};
+use super::answer::{self, CachedBytes, check_encoding, check_status};
+use super::request::SourceClient;
+use super::version::{FileVersion, length};
 use crate::error::fault::http::HttpFault;
 use crate::scan::paths::path_and_query;
 

@@ -10,7 +10,7 @@
 mod columns;
 mod matched;
 mod repeated;
-mod sampled;
+mod sample_hash;
 mod select;
 mod unpivoted;
 mod wanted;
@@ -115,7 +115,7 @@ impl Merging<'_> {
     fn body(&mut self, body: &mut SetExpr, mut order: Option<&mut OrderBy>) {
         match body {
             SetExpr::Select(select) => {
-                sampled::write(select, order.as_deref_mut(), &|table| self.columns(table));
+                sample_hash::write(select, order.as_deref_mut(), &|table| self.columns(table));
                 matched::write(select, &|table| self.columns(table));
                 if self.tells_apart {
                     repeated::name_apart(select, order.as_deref(), &|table| self.columns(table));

@@ -8,11 +8,11 @@ use datafusion::sql::sqlparser::ast::{
     VisitorMut,
 };
 
-use super::columns::{Columns, Named, of_joins};
+use super::columns::{Named, TableColumns, of_joins};
 use crate::sql::samples::PLACE;
 
 /// Gives the calls of a sample in the condition or in the order of a SELECT its columns.
-pub(super) fn write(select: &mut Select, order: Option<&mut OrderBy>, columns: Columns<'_>) {
+pub(super) fn write(select: &mut Select, order: Option<&mut OrderBy>, columns: TableColumns<'_>) {
     let mut calls = Calls { columns: None, found: false };
     let mut order = order;
     visit(select, order.as_deref_mut(), &mut calls);
