@@ -3,24 +3,15 @@
 //! For the plan and its codec they are built-in functions. Functions that can be written as other
 //! expressions are replaced before planning (`plan/equivalents`).
 
-mod age;
-mod digits;
-mod epoch;
 mod json;
-mod len;
-mod list_reduce;
 mod lists;
 mod multiples;
 mod plain;
 mod printed;
-mod regexp_extract;
-mod regexps;
 mod samples;
 mod scalars;
-mod several;
-mod sums;
-mod uuids;
-mod zones;
+mod text;
+mod times;
 
 use std::sync::Arc;
 
@@ -44,30 +35,30 @@ pub fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
 /// The functions of single rows.
 pub(crate) fn scalars() -> Vec<Arc<ScalarUDF>> {
     let plain = [
-        age::all(),
-        digits::all(),
+        times::age::all(),
+        text::digits::all(),
         json::all(),
-        lists::all(),
-        regexps::all(),
+        lists::functions::all(),
+        text::regexps::all(),
         samples::all(),
         scalars::all(),
-        several::all(),
-        sums::all(),
+        lists::several_rows::all(),
+        lists::sums::all(),
         printed::all(),
-        uuids::all(),
+        text::uuids::all(),
     ];
-    let pairs = multiples::all().into_iter().chain(zones::all());
+    let pairs = multiples::all().into_iter().chain(times::zones::all());
     let plain = plain.into_iter().flatten().chain(pairs).map(ScalarUDF::from);
-    let all = epoch::all().into_iter().map(ScalarUDF::from).chain(plain);
+    let all = times::epoch::all().into_iter().map(ScalarUDF::from).chain(plain);
     let mut all: Vec<_> = all.map(Arc::new).collect();
-    all.push(Arc::new(ScalarUDF::from(len::Len::default())));
-    all.push(Arc::new(ScalarUDF::from(regexp_extract::RegexpExtract::default())));
+    all.push(Arc::new(ScalarUDF::from(text::len::Len::default())));
+    all.push(Arc::new(ScalarUDF::from(text::regexp_extract::RegexpExtract::default())));
     all
 }
 
 /// The function that takes a function.
 pub(crate) fn higher_order() -> Arc<HigherOrderUDF> {
-    list_reduce::function()
+    lists::reduction::function()
 }
 
 /// Returns the result of a function of columns. If all arguments are constants, the result is a

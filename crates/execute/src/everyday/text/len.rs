@@ -12,12 +12,12 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility,
 };
 
-use super::of_columns;
 use crate::checked::sql_name;
+use crate::everyday::of_columns;
 
 /// The function.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub(super) struct Len {
+pub(crate) struct Len {
     signature: Signature,
 }
 

@@ -11,12 +11,12 @@ use chrono::{DateTime, Days, LocalResult, NaiveDateTime, Offset, TimeZone};
 use datafusion::common::{ScalarValue, plan_err};
 use datafusion::error::Result;
 
-use super::plain::{Plain, wrong};
 use crate::checked::{cast_strictly, sql_name, units_of_second};
+use crate::everyday::plain::{Plain, wrong};
 
 const UTC: &str = "+00:00";
 
-pub(super) fn all() -> [Plain; 1] {
+pub(crate) fn all() -> [Plain; 1] {
     [Plain::new("timezone", (2, 2), returned, converted)]
 }
 

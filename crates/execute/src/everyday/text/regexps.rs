@@ -9,10 +9,10 @@ use datafusion::common::{ScalarValue, plan_err};
 use datafusion::error::Result;
 use regex::Regex;
 
-use super::plain::Plain;
 use super::regexp_extract::{ExtractRow, for_each_row, group_of};
+use crate::everyday::plain::Plain;
 
-pub(super) fn all() -> Vec<Plain> {
+pub(crate) fn all() -> Vec<Plain> {
     vec![
         Plain::new("regexp_split_to_array", (2, 2), returns, |columns, _| {
             lists(columns, &|pattern, text, _| Ok(split(pattern, text)))

@@ -18,12 +18,12 @@ use datafusion::logical_expr::{
     Volatility,
 };
 
-use super::lists::as_list;
-use super::plain::wrong;
+use super::functions::as_list;
 use crate::checked::cast_strictly;
+use crate::everyday::plain::wrong;
 
 /// The function.
-pub(super) fn function() -> Arc<HigherOrderUDF> {
+pub(crate) fn function() -> Arc<HigherOrderUDF> {
     Arc::new(HigherOrderUDF::new_from_impl(ListReduce::default()))
 }
 

@@ -13,11 +13,11 @@ use arrow::datatypes::{
 use datafusion::common::{ScalarValue, plan_err};
 use datafusion::error::{DataFusionError, Result};
 
-use super::lists::{as_list, element};
-use super::plain::{Plain, wrong};
+use super::functions::{as_list, element};
 use crate::checked::sql_name;
+use crate::everyday::plain::{Plain, wrong};
 
-pub(super) fn all() -> Vec<Plain> {
+pub(crate) fn all() -> Vec<Plain> {
     let sum = |name| Plain::new(name, (1, 1), sum_type, |columns, to| sums(&columns[0], to));
     vec![
         sum("array_sum"),

@@ -16,11 +16,11 @@ use datafusion::logical_expr::{
 use regex::Regex;
 use snowmelt_types::{Code, ErrorReport};
 
-use super::of_columns;
+use crate::everyday::of_columns;
 
 /// The function.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub(super) struct RegexpExtract {
+pub(crate) struct RegexpExtract {
     signature: Signature,
 }
 
@@ -70,7 +70,7 @@ fn extracted(columns: &[ArrayRef]) -> Result<ArrayRef> {
 }
 
 /// The arguments of a row.
-pub(super) struct ExtractRow<'a> {
+pub(crate) struct ExtractRow<'a> {
     pub(super) pattern: &'a Regex,
     pub(super) text: &'a str,
     /// The number of a group; 0 is the whole match.
@@ -79,7 +79,7 @@ pub(super) struct ExtractRow<'a> {
 
 /// Calls a function for each row of texts, patterns and, if there is a third column, groups; with
 /// `None` where one of them is null. A pattern is compiled once.
-pub(super) fn for_each_row(
+pub(crate) fn for_each_row(
     columns: &[ArrayRef],
     mut take: impl FnMut(Option<ExtractRow<'_>>) -> Result<()>,
 ) -> Result<()> {
@@ -116,7 +116,7 @@ fn first<'t>(pattern: &Regex, text: &'t str, group: i64) -> Result<&'t str> {
 }
 
 /// Checks that a pattern has a group, and returns the group's number.
-pub(super) fn group_of(pattern: &Regex, group: i64) -> Result<usize> {
+pub(crate) fn group_of(pattern: &Regex, group: i64) -> Result<usize> {
     let number = usize::try_from(group).ok().filter(|number| *number < pattern.captures_len());
     number.ok_or_else(|| {
         let most = pattern.captures_len() - 1;

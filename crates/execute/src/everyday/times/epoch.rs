@@ -10,18 +10,18 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility,
 };
 
-use super::of_columns;
 use crate::checked::sql_name;
+use crate::everyday::of_columns;
 
 /// The function `epoch_ms`, `epoch_us` or `epoch_ns`.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub(super) struct Epoch {
+pub(crate) struct Epoch {
     name: &'static str,
     unit: TimeUnit,
     signature: Signature,
 }
 
-pub(super) fn all() -> [Epoch; 3] {
+pub(crate) fn all() -> [Epoch; 3] {
     let function = |name, unit| {
         let signature = Signature::any(1, Volatility::Immutable);
         Epoch { name, unit, signature }

@@ -10,10 +10,10 @@ use arrow::datatypes::{DataType, Field, Int64Type};
 use datafusion::common::{ScalarValue, plan_err};
 use datafusion::error::Result;
 
-use super::lists::{Sorted, as_list, element};
-use super::plain::{Plain, wrong};
+use super::functions::{Sorted, as_list, element};
+use crate::everyday::plain::{Plain, wrong};
 
-pub(super) fn all() -> Vec<Plain> {
+pub(crate) fn all() -> Vec<Plain> {
     vec![
         Plain::new("list_extremes", (3, 3), some_of_list, extremes),
         Plain::new("list_head", (2, 2), some_of_list, head),

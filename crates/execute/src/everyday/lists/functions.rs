@@ -13,9 +13,9 @@ use arrow::datatypes::{DataType, Field, Float64Type};
 use datafusion::common::{ScalarValue, plan_err};
 use datafusion::error::Result;
 
-use super::plain::{Plain, wrong};
+use crate::everyday::plain::{Plain, wrong};
 
-pub(super) fn all() -> Vec<Plain> {
+pub(crate) fn all() -> Vec<Plain> {
     vec![
         Plain::new("list_mode", (1, 1), element, |columns, _| modes(&columns[0])),
         Plain::new("list_quantile_disc", (2, 3), quantile_type, |columns, _| quantiles(columns)),
@@ -36,7 +36,7 @@ fn number(types: &[DataType], constants: &[Option<&ScalarValue>]) -> Result<Data
 }
 
 /// The type of the elements of the first argument.
-pub(super) fn element(types: &[DataType], _: &[Option<&ScalarValue>]) -> Result<DataType> {
+pub(crate) fn element(types: &[DataType], _: &[Option<&ScalarValue>]) -> Result<DataType> {
     match types.first() {
         Some(DataType::List(item) | DataType::LargeList(item)) => Ok(item.data_type().clone()),
         Some(DataType::FixedSizeList(item, _)) => Ok(item.data_type().clone()),
@@ -58,14 +58,14 @@ fn quantile_type(types: &[DataType], constants: &[Option<&ScalarValue>]) -> Resu
 }
 
 /// A column of lists, with the sorted elements of each row that are not null.
-pub(super) struct Sorted {
+pub(crate) struct Sorted {
     pub(super) elements: ArrayRef,
     /// Places of the elements of each row in the column's values, in sorted order.
     pub(super) rows: Vec<Vec<u32>>,
 }
 
 impl Sorted {
-    pub(super) fn of(column: &ArrayRef, descending: bool) -> Result<Self> {
+    pub(crate) fn of(column: &ArrayRef, descending: bool) -> Result<Self> {
         let list = as_list(column)?;
         let elements = Arc::clone(list.values());
         let options = SortOptions { descending, nulls_first: false };
@@ -85,7 +85,7 @@ impl Sorted {
     }
 }
 
-pub(super) fn as_list(column: &ArrayRef) -> Result<ListArray> {
+pub(crate) fn as_list(column: &ArrayRef) -> Result<ListArray> {
     let list = match column.data_type() {
         DataType::List(_) => Arc::clone(column),
         DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {

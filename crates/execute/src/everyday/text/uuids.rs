@@ -8,14 +8,14 @@ use arrow::datatypes::DataType;
 use datafusion::common::{ScalarValue, plan_err};
 use datafusion::error::Result;
 
-use super::plain::{Plain, wrong};
 use crate::checked::sql_name;
+use crate::everyday::plain::{Plain, wrong};
 
 /// Digits of a UUID, and its bytes.
 const DIGITS: usize = 32;
 const BYTES: usize = 16;
 
-pub(super) fn all() -> Vec<Plain> {
+pub(crate) fn all() -> Vec<Plain> {
     vec![
         Plain::new("as_uuid", (1, 1), text, |columns, _| uuids(&columns[0], false)),
         Plain::new("try_as_uuid", (1, 1), text, |columns, _| uuids(&columns[0], true)),

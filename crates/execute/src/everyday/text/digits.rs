@@ -9,9 +9,9 @@ use arrow::datatypes::{DataType, Int64Type, UInt64Type};
 use datafusion::common::{ScalarValue, plan_err};
 use datafusion::error::Result;
 
-use super::plain::Plain;
+use crate::everyday::plain::Plain;
 
-pub(super) fn all() -> Vec<Plain> {
+pub(crate) fn all() -> Vec<Plain> {
     vec![
         Plain::new("hex", (1, 1), hex_type, |columns, _| hex(&columns[0])),
         Plain::new("bin", (1, 1), bin_type, |columns, _| {

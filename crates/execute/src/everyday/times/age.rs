@@ -11,9 +11,9 @@ use chrono::{DateTime, Datelike, Days, NaiveDate, NaiveDateTime};
 use datafusion::common::{ScalarValue, plan_err};
 use datafusion::error::Result;
 
-use super::plain::{Plain, wrong};
+use crate::everyday::plain::{Plain, wrong};
 
-pub(super) fn all() -> Vec<Plain> {
+pub(crate) fn all() -> Vec<Plain> {
     vec![Plain::new("age", (2, 2), returns, |columns, _| ages(columns))]
 }
 
