@@ -86,13 +86,13 @@ mod tests {
 
     use super::*;
     use crate::settings::Settings;
-    use crate::span::Kind;
+    use crate::span::SpanKind;
 
     #[test]
     fn a_span_is_encoded_as_the_protocol_says() {
         let trace = RequestId::new();
         let mut span = Span::begin(trace, Some(0xab), "GET /v1/hosts");
-        (span.id, span.kind, span.has_failed) = (0xcd, Kind::Server, true);
+        (span.id, span.kind, span.has_failed) = (0xcd, SpanKind::Server, true);
         span.began = UNIX_EPOCH + Duration::from_secs(1);
         span.ended = span.began + Duration::from_nanos(5);
         span.attributes = vec![("http.response.status_code", Value::Integer(503))];

@@ -18,7 +18,7 @@ const STATUS: &str = "otel.status_code";
 
 /// The kinds of spans in the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum SpanKind {
     Internal = 1,
     Server = 2,
     Client = 3,
@@ -39,7 +39,7 @@ pub struct Span {
     pub id: u64,
     pub parent: Option<u64>,
     pub name: Cow<'static, str>,
-    pub kind: Kind,
+    pub kind: SpanKind,
     pub began: SystemTime,
     pub ended: SystemTime,
     pub attributes: Vec<(&'static str, Value)>,
@@ -55,7 +55,7 @@ impl Span {
             id: 0,
             parent,
             name: name.into(),
-            kind: Kind::Internal,
+            kind: SpanKind::Internal,
             began: now,
             ended: now,
             attributes: Vec::new(),
@@ -73,9 +73,9 @@ impl Span {
     fn text(&mut self, name: &'static str, text: &str) {
         match name {
             NAME => self.name = text.to_owned().into(),
-            KIND if text == "server" => self.kind = Kind::Server,
-            KIND if text == "client" => self.kind = Kind::Client,
-            KIND => self.kind = Kind::Internal,
+            KIND if text == "server" => self.kind = SpanKind::Server,
+            KIND if text == "client" => self.kind = SpanKind::Client,
+            KIND => self.kind = SpanKind::Internal,
             STATUS => self.has_failed = text == "ERROR",
             _ => self.set(name, Value::Text(text.chars().take(MAX_TEXT).collect())),
         }

@@ -48,8 +48,8 @@ fn is_alone(select: &Select) -> bool {
 }
 
 fn finds(expr: &Expr, is_wanted: impl Fn(&Expr) -> bool) -> bool {
-    struct Find<F>(F);
-    impl<F: Fn(&Expr) -> bool> Visitor for Find<F> {
+    struct ScalarSearch<F>(F);
+    impl<F: Fn(&Expr) -> bool> Visitor for ScalarSearch<F> {
         type Break = ();
 
         fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
@@ -59,5 +59,5 @@ fn finds(expr: &Expr, is_wanted: impl Fn(&Expr) -> bool) -> bool {
             }
         }
     }
-    Visit::visit(expr, &mut Find(is_wanted)).is_break()
+    Visit::visit(expr, &mut ScalarSearch(is_wanted)).is_break()
 }
