@@ -1,6 +1,6 @@
 //! Leases of instances, over a socket beside that of the API, with the ending `.lease`; and over a
-//! connection of the API that leaves HTTP (`GET /v1/leases`, `upgrade: snowmelt`), for clients that no
-//! descriptor can reach.
+//! connection of the API that is upgraded from HTTP (`GET /v1/leases`, `upgrade: snowmelt`), for
+//! clients on other hosts, to which no descriptor can be passed.
 //!
 //! A connection carries one lease, in frames (`crates/wire/src/frames/frame.rs`):
 //!
@@ -21,8 +21,8 @@
 //! what is sent.
 //!
 //! By the API there is no descriptor: the connection carries what would be sent on that socket, in
-//! `Relayed` frames of both sides, until the client sends `End` or the server `Failure`. The borders of
-//! these frames mean nothing.
+//! `Relayed` frames of both sides, until the client sends `End` or the server `Failure`. A frame
+//! may end anywhere in these bytes: the receiver joins them.
 
 use serde::{Deserialize, Serialize};
 use snowmelt_types::{FunctionName, HostName, Tenant};

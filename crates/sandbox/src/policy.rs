@@ -1,4 +1,5 @@
-//! The system call policies: combinations of JSON files, by kind of process and by network.
+//! The system call policies: combinations of the JSON files in `crates/sandbox/policy/`, by kind of
+//! process and by network.
 //!
 //! The spawner confines itself first, to the calls of its sandboxes and the calls that make
 //! sandboxes. A program inherits that filter and installs only the difference to its own policy:

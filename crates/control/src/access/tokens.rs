@@ -2,7 +2,7 @@
 //!
 //! A file has a line for each: the tenant and the digest of its token, and comments (`#`). It is read
 //! again when it changes, so a token that is removed is refused from then on. Invariants: the file
-//! has no token, and neither has a log. A file that cannot be read, or has a line that is wrong,
+//! has digests and no token, and no log has a token. A file that cannot be read, or has a line that is wrong,
 //! gives no access at all.
 
 use std::fs::{File, Metadata, OpenOptions};
@@ -99,7 +99,7 @@ impl Tokens {
 /// Makes a token, and adds its line to a file, which is made where it is missing. Gives the token.
 ///
 /// # Errors
-/// `SM-0110` for a tenant that has none, or a file that is wrong; `SM-0505`.
+/// `SM-0110` if the tenant may have no tokens, or if the file is wrong; `SM-0505`.
 pub fn add(path: &Path, tenant: &Tenant) -> Result<String, ErrorReport> {
     let wrong = |problem: String| ErrorReport::new(Code::OPTION, problem);
     check(tenant).map_err(wrong)?;
@@ -135,7 +135,8 @@ fn new_token() -> io::Result<String> {
     Ok(format!("{PREFIX}{digits}"))
 }
 
-/// Refuses the tenant of root: it can read variables of the server as secrets, which no token may.
+/// Refuses root's tenant: its functions can read variables of the server as secrets, and no token
+/// may give that access.
 fn check(tenant: &Tenant) -> Result<(), String> {
     if *tenant == Tenant::default() {
         return Err(format!(

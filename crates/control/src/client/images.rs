@@ -1,4 +1,5 @@
-//! Images: requests of long work, whose events are passed on, and layers that the server requests.
+//! The client of the routes of images: requests of long work, which report progress, and the upload
+//! of layers that the server requests.
 
 use std::io::{self, Read};
 use std::sync::Arc;

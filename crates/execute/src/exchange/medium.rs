@@ -1,4 +1,5 @@
-//! How a stage writes its output for other stages.
+//! How a stage writes its output for other stages, as planned. What the user chooses is `Medium` of
+//! `crates/wire`.
 
 use snowmelt_wire::ObjectsAt;
 

@@ -148,7 +148,7 @@ mod tests {
         let batches = batches();
         let table = datafusion::datasource::MemTable::try_new(batches[0].schema(), vec![batches]);
         session.register_table("t", Arc::new(table.unwrap())).unwrap();
-        // More rows than any limit with its slack.
+        // More rows than the largest limit below, with the rows that a sort for it keeps.
         let many = "create view many as select t.a, t.b, t.c, t.id + 20000 * u.id as id
                     from t, (select id from t where id < 300 order by id limit 40) u";
         session.sql(many).await.unwrap().collect().await.unwrap();

@@ -2,6 +2,7 @@
 //!
 //! | part | file |
 //! |---|---|
+//! | which faults there are | `members/fault.rs` |
 //! | faults on demand, and their healing | `injection` |
 //! | another wall clock | `clock` |
 //! | damage to packets | `corruption` |

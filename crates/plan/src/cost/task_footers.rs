@@ -1,4 +1,4 @@
-//! The files that a task has opened, for the requests that it needs for their footers.
+//! The requests that a task sends for footers: of each file that it opens once.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

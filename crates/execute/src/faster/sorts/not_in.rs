@@ -1,4 +1,4 @@
-//! `NOT IN` by sorting, for one whose values and rows do not fit into memory.
+//! `NOT IN` as an anti join of sorted inputs, for inputs that do not fit into memory.
 //!
 //! A null among the values excludes all rows, so whether there is one must be known before the first
 //! row is returned. Sorted with nulls first, it is the first of the values. Without any value all rows

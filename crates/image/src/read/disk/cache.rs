@@ -1,5 +1,5 @@
 //! The disk cache of stored blocks: each block is a file named by its digest. The total size is
-//! bounded; blocks are evicted in LRU order.
+//! bounded; `store` evicts the blocks that were not used for the longest time.
 //!
 //! Blocks of public images are shared by all tenants. A tenant's own blocks are separate: a client
 //! that knows a digest must not learn from the cache whether another tenant has the block, nor read

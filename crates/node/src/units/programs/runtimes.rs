@@ -1,5 +1,5 @@
 //! The runtimes that come with the platform, unpacked once by content; the one for Java is compiled
-//! once by the machine's own compiler.
+//! once by the machine's own compiler. `Runtime` of `crates/api` names them all.
 //!
 //! Invariant: a folder under `runtimes/` is whole, because it got there by a rename.
 

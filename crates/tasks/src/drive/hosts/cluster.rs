@@ -35,7 +35,7 @@ pub(in crate::drive) struct QueryCluster {
     // Functions that only this host can run.
     own_udfs: BTreeSet<String>,
     hosts: Mutex<BTreeMap<HostName, Arc<HostState>>>,
-    // Without the time since the query was accepted.
+    // The request that opens a session; `elapsed_us` is set when it is sent.
     order: OpenQuery,
     // The files of its functions.
     files: Option<Arc<SentFiles>>,
@@ -54,7 +54,8 @@ struct HostState {
     is_apart: AtomicBool,
     // Files that the host does not have.
     missing: Mutex<BTreeSet<String>>,
-    // Says that the query uses it, which may have outputs there. None where nobody has to know.
+    // Registers that the query uses this host, because it may have outputs there. The option is
+    // empty if the cluster does not count uses.
     used: OnceLock<Option<Box<dyn TaskPlace>>>,
 }
 
@@ -71,7 +72,7 @@ pub(in crate::drive) enum HostChoice {
 #[derive(Debug)]
 pub(in crate::drive) struct TaskCount {
     running: Arc<AtomicU32>,
-    // None in room that the query keeps, and where each host decides alone.
+    // `None` if the task runs in room that the query has reserved, or if the cluster places no tasks.
     place: Option<Box<dyn TaskPlace>>,
 }
 
@@ -310,7 +311,7 @@ impl HostState {
     }
 }
 
-/// Returns whether a task on this host reads no outputs of other hosts.
+/// Returns whether all inputs of a task are on `host`.
 fn only_here(inputs: &[Input], host: &HostName) -> bool {
     inputs.iter().all(|input| match &input.place {
         OutputPlace::Here => false,

@@ -18,7 +18,7 @@ pub(in crate::drive) enum SessionOpening {
     Session(Arc<Session>),
     /// A session that probably opens in a moment.
     Soon,
-    /// A session that perhaps opens later.
+    /// The session is being opened for longer than the caller waits; it may still open.
     Later,
     /// No session, now and later.
     Never,
@@ -39,7 +39,7 @@ enum State {
         since: Instant,
     },
     Open(Arc<Session>),
-    // None once it was told.
+    // `None` after the reason was returned.
     Failed(Option<NotOpened>),
 }
 
