@@ -48,7 +48,7 @@ use crate::{Error, Result};
 pub struct Cut {
     /// The workers' programs. A stage reads only stages before it.
     pub stages: Vec<Stage>,
-    /// The driver's plan, with a [`ResultExec`] for each stage whose results it reads.
+    /// The driver's plan, with a leaf (`ResultExec`) for each stage whose results it reads.
     pub driver: Arc<dyn ExecutionPlan>,
 }
 

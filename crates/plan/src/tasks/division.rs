@@ -35,7 +35,7 @@ pub struct Division {
     pub workers: u32,
     /// Bytes of other stages' outputs that are worth a task.
     pub task_bytes: u64,
-    /// Bytes of files that are worth a task ([`scan_bytes`]); 0 means a task for each worker.
+    /// Bytes of files that are worth a task (`scan_bytes` of the estimates); 0 means a task for each worker.
     pub scan_task_bytes: u64,
 }
 
