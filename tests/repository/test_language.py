@@ -59,3 +59,43 @@ def test_a_let_binds_one_value(checkout: Path) -> None:
     files = (file for top in ("crates", "bench") for file in (checkout / top).rglob("*.rs"))
     found = [f"{file}: {pair.strip()}" for file in files for pair in PAIR.findall(file.read_text())]
     assert not found
+
+
+SIGNATURE = re.compile(r"\bfn (\w+)[^{]*?(?:\{|;$)", re.MULTILINE)
+TUPLE = re.compile(r"[(,]\s*\((?:mut )?\w+(?:, (?:mut )?\w+)+\): \(")
+
+# Functions that an iterator or a stream of tuples calls directly, as in `.map(f)`.
+CALLED_WITH_TUPLES = {
+    "crates/execute/src/exchange/host.rs: host_sources",
+    "crates/execute/src/udf/coercion.rs: same_field",
+    "crates/image/src/peer/host_source.rs: rest",
+}
+
+
+def tuples(text: str) -> list[str]:
+    """The names of the functions that take values apart which their callers put together."""
+    return [found[1] for found in SIGNATURE.finditer(text) if TUPLE.search(found[0])]
+
+
+def test_parameters_are_no_tuples(checkout: Path) -> None:
+    """A tuple saves a parameter and hides from callers which value is whose."""
+    files = (file for top in ("crates", "bench") for file in (checkout / top).rglob("*.rs"))
+    found = {
+        f"{file.relative_to(checkout)}: {name}"
+        for file in files
+        for name in tuples(file.read_text())
+    }
+    assert found == CALLED_WITH_TUPLES, "give each value a parameter, or the group a struct"
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("fn send(&self, (method, url): (&str, &str)) -> u16 {", ["send"]),
+        ("async fn put<T: Fn(u8)>(\n    (a, mut b): ([u8; 2], T),\n) {\n", ["put"]),
+        ("fn ask((a, b): (u8, u8));\nfn say(pair: (u8, u8)) {", ["ask"]),
+        ("fn all() { each(|(a, b): (u8, u8)| a + b) }", []),
+    ],
+)
+def test_a_parameter_that_is_a_tuple_is_found(text: str, names: list[str]) -> None:
+    assert tuples(text) == names

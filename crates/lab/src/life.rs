@@ -78,11 +78,7 @@ impl Lab {
         check(last)?;
         let added: Vec<LabHost> = (first..=last).map(|number| self.host(number)).collect();
         let new: Vec<LabMember> = added.iter().cloned().map(LabMember::Host).collect();
-        wiring::connect(
-            &mut self.bridge()?,
-            (&self.members(), &new),
-            (|_: &LabMember| true, program),
-        )?;
+        wiring::connect(&mut self.bridge()?, &self.members(), &new, |_: &LabMember| true, program)?;
         self.plan.hosts = last;
         self.folder.write_plan(&self.plan)?;
         partition_new_hosts(self)?;
@@ -120,7 +116,7 @@ fn make(lab: &Lab, program: &impl LabProgram) -> Result<()> {
     }
     let mut bridge = wiring::add_bridge(lab)?;
     let starts = |member: &LabMember| lab.is_to_start(member);
-    wiring::connect(&mut bridge, (&[], &lab.members()), (starts, program))?;
+    wiring::connect(&mut bridge, &[], &lab.members(), starts, program)?;
     lab.folder.write_plan(&lab.plan)
 }
 

@@ -98,7 +98,7 @@ fn overlay(batch: &mut Batch, own: &File) {
 }
 
 fn bridge(batch: &mut Batch) {
-    batch.add("make a bridge", (RTM_NEWLINK, NEW), &link::fixed(0, 0, 0), |a| {
+    batch.add("make a bridge", RTM_NEWLINK, NEW, &link::fixed(0, 0, 0), |a| {
         a.text(IFLA_IFNAME, "bridge").nest(IFLA_LINKINFO, |a| {
             a.text(IFLA_INFO_KIND, "bridge");
         });

@@ -195,7 +195,9 @@ pub async fn serve<L: Listener>(listener: L, router: Router, bounds: Bounds, end
                     let connection = connection(
                         stream,
                         router.clone(),
-                        (bounds, admission.clone(), peer),
+                        bounds,
+                        admission.clone(),
+                        peer,
                         ending.clone(),
                     );
                     let handle = connections.spawn(connection);
@@ -220,7 +222,9 @@ pub async fn serve<L: Listener>(listener: L, router: Router, bounds: Bounds, end
 async fn connection(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     router: Router,
-    (bounds, admission, peer): (Bounds, Admission, Peer),
+    bounds: Bounds,
+    admission: Admission,
+    peer: Peer,
     ending: Ending,
 ) {
     let routes = TowerToHyperService::new(router);

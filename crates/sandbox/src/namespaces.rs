@@ -135,7 +135,8 @@ impl Namespaces {
     /// Makes a `/proc` of the pid namespace of another process, attached nowhere.
     pub fn proc_of(
         &self,
-        (pid, process): (i32, BorrowedFd<'_>),
+        pid: i32,
+        process: BorrowedFd<'_>,
         attributes: Attributes,
         stack: &mut Stack,
     ) -> io::Result<OwnedFd> {

@@ -10,8 +10,8 @@ impl Slots {
     /// Takes a node out of the tree.
     pub(crate) fn remove_refilling(&mut self, slot: u32) {
         if self.node(slot).height == 1 {
-            let hole = self.detach(slot);
-            return self.fill(hole);
+            let (parent, place) = self.detach(slot);
+            return self.fill(parent, place);
         }
         let leaf = |&&child: &&u32| self.height(child) == 1;
         match self.children(slot).iter().rfind(leaf).copied() {
@@ -19,7 +19,7 @@ impl Slots {
             Some(child) => {
                 let (_, place) = self.detach(child);
                 self.replace(slot, child);
-                self.fill((child, place));
+                self.fill(child, place);
             }
             None => {
                 let leaf = self.take_deepest();
@@ -30,7 +30,7 @@ impl Slots {
 
     /// Puts a leaf of the lowest level into an empty place, if a node is not balanced otherwise.
     /// Then all nodes are balanced: the tree has the shape that it had, less that leaf.
-    fn fill(&mut self, (parent, place): (u32, u32)) {
+    fn fill(&mut self, parent: u32, place: u32) {
         if !self.refresh_up(parent) {
             let leaf = self.take_deepest();
             self.attach(leaf, parent, place);

@@ -58,9 +58,9 @@ impl AggregateClient {
         timeout: Duration,
     ) -> Result<Self, CallError> {
         let mut encoder = BatchEncoder::default();
-        let sent = (&mut encoder, &**rows);
+        let connection = Connection::open(function, socket, &mut encoder, rows, result, timeout)?;
         Ok(Self {
-            connection: Connection::open(function, socket, sent, result, timeout)?,
+            connection,
             rows: encoder,
             states: BatchEncoder::default(),
             result: result.data_type().clone(),

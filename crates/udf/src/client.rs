@@ -52,8 +52,8 @@ impl Client {
         timeout: Duration,
     ) -> Result<Self, CallError> {
         let mut encoder = BatchEncoder::default();
-        let rows = (&mut encoder, &*arguments);
-        let connection = Connection::open(function, socket, rows, &result, timeout)?;
+        let connection =
+            Connection::open(function, socket, &mut encoder, &arguments, &result, timeout)?;
         Ok(Self { connection, result, answers: None, encoder, part_rows: None })
     }
 

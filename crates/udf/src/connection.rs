@@ -30,7 +30,8 @@ impl Connection {
     pub(crate) fn open(
         function: &str,
         socket: UnixStream,
-        (encoder, rows): (&mut BatchEncoder, &Schema),
+        encoder: &mut BatchEncoder,
+        rows: &Schema,
         result: &FieldRef,
         timeout: Duration,
     ) -> Result<Self, CallError> {

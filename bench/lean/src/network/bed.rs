@@ -65,7 +65,7 @@ impl Bed {
         host.run(batch)?;
         let mut vtep = Namespace::make()?;
         let mut batch = Batch::new();
-        batch.add("make the bridge", (RTM_NEWLINK, NEW), &link(BRIDGE, 1), |a| {
+        batch.add("make the bridge", RTM_NEWLINK, NEW, &link(BRIDGE, 1), |a| {
             a.text(IFLA_IFNAME, "br0");
             a.nest(IFLA_LINKINFO, |a| {
                 a.text(IFLA_INFO_KIND, "bridge");
@@ -73,10 +73,10 @@ impl Bed {
         });
         vtep.route.run(batch)?;
         let mut batch = Batch::new();
-        add_overlay(&mut batch, vtep.fd.as_fd(), (OVERLAY, 7), (local, remote));
+        add_overlay(&mut batch, vtep.fd.as_fd(), OVERLAY, 7, local, remote);
         host.run(batch)?;
         let mut batch = Batch::new();
-        batch.add("plug the overlay in", (RTM_NEWLINK, 0), &link(OVERLAY, 1), |a| {
+        batch.add("plug the overlay in", RTM_NEWLINK, 0, &link(OVERLAY, 1), |a| {
             a.u32(IFLA_MASTER, BRIDGE);
         });
         vtep.route.run(batch)?;
@@ -93,7 +93,7 @@ impl Bed {
         let deadline = Instant::now() + Duration::from_secs(120);
         loop {
             let mut batch = Batch::new();
-            batch.add("list links", (RTM_GETLINK, NLM_F_DUMP), &link(0, 0), |_| {});
+            batch.add("list links", RTM_GETLINK, NLM_F_DUMP, &link(0, 0), |_| {});
             if self.vtep.route.ask(batch)?.len() <= 3 {
                 return Ok(());
             }
@@ -118,10 +118,12 @@ pub fn link(index: u32, up: u8) -> [u8; 16] {
 pub fn add_overlay(
     batch: &mut Batch,
     namespace: BorrowedFd<'_>,
-    (index, vni): (u32, u32),
-    (local, remote): (Ipv4Addr, Option<Ipv4Addr>),
+    index: u32,
+    vni: u32,
+    local: Ipv4Addr,
+    remote: Option<Ipv4Addr>,
 ) {
-    batch.add("make the overlay", (RTM_NEWLINK, NEW), &link(index, 0), |a| {
+    batch.add("make the overlay", RTM_NEWLINK, NEW, &link(index, 0), |a| {
         a.text(IFLA_IFNAME, "vxlan0").u32(IFLA_NET_NS_FD, namespace.as_raw_fd() as u32);
         a.nest(IFLA_LINKINFO, |a| {
             a.text(IFLA_INFO_KIND, "vxlan").nest(IFLA_INFO_DATA, |a| {
@@ -138,11 +140,12 @@ pub fn add_overlay(
 /// A pair: one end here, by name and number if it has one, the other by name in `namespace`.
 pub fn add_pair(
     batch: &mut Batch,
-    (name, index): (&str, u32),
+    name: &str,
+    index: u32,
     other: &str,
     namespace: Option<BorrowedFd<'_>>,
 ) {
-    batch.add("make a pair", (RTM_NEWLINK, NEW), &link(index, 0), |a| {
+    batch.add("make a pair", RTM_NEWLINK, NEW, &link(index, 0), |a| {
         a.text(IFLA_IFNAME, name).nest(IFLA_LINKINFO, |a| {
             a.text(IFLA_INFO_KIND, "veth").nest(IFLA_INFO_DATA, |a| {
                 a.nest_after(VETH_INFO_PEER, &link(0, 0), |a| {
@@ -158,14 +161,14 @@ pub fn add_pair(
 
 /// Moves a device.
 pub fn move_to(batch: &mut Batch, name: &str, namespace: BorrowedFd<'_>) {
-    batch.add("move a device", (RTM_NEWLINK, 0), &link(0, 0), |a| {
+    batch.add("move a device", RTM_NEWLINK, 0, &link(0, 0), |a| {
         a.text(IFLA_IFNAME, name).u32(IFLA_NET_NS_FD, namespace.as_raw_fd() as u32);
     });
 }
 
 /// Plugs a device into the bridge and sets it up.
 pub fn plug_in(batch: &mut Batch, name: &str) {
-    batch.add("plug in", (RTM_NEWLINK, 0), &link(0, 0), |a| {
+    batch.add("plug in", RTM_NEWLINK, 0, &link(0, 0), |a| {
         a.text(IFLA_IFNAME, name).u32(IFLA_MASTER, BRIDGE);
     });
     set_up_name(batch, name);
@@ -173,12 +176,12 @@ pub fn plug_in(batch: &mut Batch, name: &str) {
 
 /// Sets a device up by its number.
 pub fn set_up(batch: &mut Batch, index: u32) {
-    batch.add("set up", (RTM_NEWLINK, 0), &link(index, 1), |_| {});
+    batch.add("set up", RTM_NEWLINK, 0, &link(index, 1), |_| {});
 }
 
 /// Sets a device up by its name.
 pub fn set_up_name(batch: &mut Batch, name: &str) {
-    batch.add("set up", (RTM_NEWLINK, 0), &link(0, 1), |a| {
+    batch.add("set up", RTM_NEWLINK, 0, &link(0, 1), |a| {
         a.text(IFLA_IFNAME, name);
     });
 }
@@ -187,7 +190,7 @@ pub fn set_up_name(batch: &mut Batch, name: &str) {
 pub fn add_address(batch: &mut Batch, index: u32, address: Ipv4Addr) {
     let mut fixed = vec![AF_INET, 8, 0, 0];
     fixed.extend(index.to_ne_bytes());
-    batch.add("add an address", (RTM_NEWADDR, NEW), &fixed, |a| {
+    batch.add("add an address", RTM_NEWADDR, NEW, &fixed, |a| {
         a.bytes(IFA_LOCAL, &address.octets()).bytes(IFA_ADDRESS, &address.octets());
     });
 }

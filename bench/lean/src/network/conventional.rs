@@ -45,7 +45,7 @@ fn by_moving(bed: &mut Bed, endpoint: u32) -> Result<Namespace> {
     let inner = format!("g{endpoint}");
     let outer = format!("v{endpoint}");
     let mut batch = Batch::new();
-    bed::add_pair(&mut batch, (&inner, 0), &outer, None);
+    bed::add_pair(&mut batch, &inner, 0, &outer, None);
     bed::move_to(&mut batch, &outer, bed.vtep.fd.as_fd());
     bed::move_to(&mut batch, &inner, guest.fd.as_fd());
     bed.host.run(batch)?;
@@ -78,7 +78,7 @@ pub fn in_place(bed: &mut Bed, endpoint: u32) -> Result<Namespace> {
     let mut guest = Namespace::make()?;
     let outer = format!("v{endpoint}");
     let mut batch = Batch::new();
-    bed::add_pair(&mut batch, ("eth0", GUEST), &outer, Some(bed.vtep.fd.as_fd()));
+    bed::add_pair(&mut batch, "eth0", GUEST, &outer, Some(bed.vtep.fd.as_fd()));
     bed::set_up(&mut batch, 1);
     bed::set_up(&mut batch, GUEST);
     bed::add_address(&mut batch, GUEST, address_of(endpoint));
@@ -93,7 +93,7 @@ pub fn in_place(bed: &mut Bed, endpoint: u32) -> Result<Namespace> {
 /// nobody asks by broadcast.
 pub fn introduce(guest: &mut Namespace, endpoint: u32, others: Range<u32>) -> Result<()> {
     let mut batch = Batch::new();
-    batch.add("give a hardware address", (RTM_NEWLINK, 0), &bed::link(GUEST, 1), |a| {
+    batch.add("give a hardware address", RTM_NEWLINK, 0, &bed::link(GUEST, 1), |a| {
         a.bytes(IFLA_ADDRESS, &mac_of(endpoint));
     });
     let mut fixed = [0; 12];
@@ -101,7 +101,7 @@ pub fn introduce(guest: &mut Namespace, endpoint: u32, others: Range<u32>) -> Re
     fixed[4..8].copy_from_slice(&GUEST.to_ne_bytes());
     fixed[8..10].copy_from_slice(&NUD_PERMANENT.to_ne_bytes());
     for other in others {
-        batch.add("add a neighbour", (RTM_NEWNEIGH, NEW), &fixed, |a| {
+        batch.add("add a neighbour", RTM_NEWNEIGH, NEW, &fixed, |a| {
             a.bytes(NDA_DST, &address_of(other).octets()).bytes(NDA_LLADDR, &mac_of(other));
         });
     }

@@ -17,8 +17,8 @@ pub fn floor(bed: &mut Bed) -> Result<Made> {
     let before = bed.host.messages();
     let mut one = Namespace::make()?;
     let mut batch = Batch::new();
-    bed::add_pair(&mut batch, ("v0", 0), "eth0", Some(one.fd.as_fd()));
-    bed::add_overlay(&mut batch, one.fd.as_fd(), (3, 8), (Ipv4Addr::LOCALHOST, None));
+    bed::add_pair(&mut batch, "v0", 0, "eth0", Some(one.fd.as_fd()));
+    bed::add_overlay(&mut batch, one.fd.as_fd(), 3, 8, Ipv4Addr::LOCALHOST, None);
     bed.host.run(batch)?;
     let mut batch = Batch::new();
     for index in [1, 3] {
@@ -43,7 +43,7 @@ pub fn shared(bed: &mut Bed, endpoints: u32) -> Result<Made> {
         let inner = format!("g{endpoint}");
         let outer = format!("v{endpoint}");
         let mut batch = Batch::new();
-        bed::add_pair(&mut batch, (&inner, number(endpoint)), &outer, None);
+        bed::add_pair(&mut batch, &inner, number(endpoint), &outer, None);
         bed::move_to(&mut batch, &outer, bed.vtep.fd.as_fd());
         bed::move_to(&mut batch, &inner, guest.fd.as_fd());
         bed.host.run(batch)?;
@@ -54,7 +54,7 @@ pub fn shared(bed: &mut Bed, endpoints: u32) -> Result<Made> {
         finish(&mut batch, endpoint);
         guest.route.run(batch)?;
     }
-    end(bed, guest, (begun, before), endpoints, 2 * u64::from(endpoints))
+    end(bed, guest, begun, before, endpoints, 2 * u64::from(endpoints))
 }
 
 /// Design 2: all pairs in the shared namespace at once, then their other ends moved in a batch.
@@ -68,7 +68,7 @@ pub fn batched(bed: &mut Bed, endpoints: u32) -> Result<Made> {
     let mut ports = Batch::new();
     for endpoint in 0..endpoints {
         let (inner, outer) = name(endpoint);
-        bed::add_pair(&mut pairs, (&inner, number(endpoint)), &outer, None);
+        bed::add_pair(&mut pairs, &inner, number(endpoint), &outer, None);
         bed::move_to(&mut moves, &outer, bed.vtep.fd.as_fd());
         bed::plug_in(&mut ports, &outer);
     }
@@ -78,7 +78,7 @@ pub fn batched(bed: &mut Bed, endpoints: u32) -> Result<Made> {
     let mut batch = Batch::new();
     (0..endpoints).for_each(|endpoint| finish(&mut batch, endpoint));
     guest.route.run(batch)?;
-    end(bed, guest, (begun, before), endpoints, u64::from(endpoints))
+    end(bed, guest, begun, before, endpoints, u64::from(endpoints))
 }
 
 /// The final design: one pair for all, and an address for each.
@@ -87,7 +87,7 @@ pub fn consolidated(bed: &mut Bed, endpoints: u32) -> Result<Made> {
     let before = bed.messages();
     let mut guest = Namespace::make()?;
     let mut batch = Batch::new();
-    bed::add_pair(&mut batch, ("eth0", number(0)), "v0", None);
+    bed::add_pair(&mut batch, "eth0", number(0), "v0", None);
     bed::move_to(&mut batch, "v0", bed.vtep.fd.as_fd());
     guest.route.run(batch)?;
     let mut batch = Batch::new();
@@ -99,7 +99,7 @@ pub fn consolidated(bed: &mut Bed, endpoints: u32) -> Result<Made> {
         bed::add_address(&mut batch, number(0), address_of(endpoint));
     }
     guest.route.run(batch)?;
-    end(bed, guest, (begun, before), endpoints, 1)
+    end(bed, guest, begun, before, endpoints, 1)
 }
 
 /// The number of an endpoint's device, so that it can be named without asking for it.
@@ -115,7 +115,8 @@ fn finish(batch: &mut Batch, endpoint: u32) {
 fn end(
     bed: &mut Bed,
     mut guest: Namespace,
-    (begun, before): (Instant, u64),
+    begun: Instant,
+    before: u64,
     endpoints: u32,
     moves: u64,
 ) -> Result<Made> {
@@ -138,7 +139,7 @@ fn gone(bed: &mut Bed, name: &str) -> Result<()> {
     use snowmelt_network::netlink::{IFLA_IFNAME, RTM_GETLINK};
     loop {
         let mut batch = Batch::new();
-        batch.add("look", (RTM_GETLINK, 0), &bed::link(0, 0), |a| {
+        batch.add("look", RTM_GETLINK, 0, &bed::link(0, 0), |a| {
             a.text(IFLA_IFNAME, name);
         });
         if bed.host.ask(batch).is_err() {

@@ -79,7 +79,7 @@ pub fn two_hosts() -> Result<[OwnedFd; 2]> {
     let mut one = Namespace::make()?;
     let mut other = Namespace::make()?;
     let mut batch = Batch::new();
-    bed::add_pair(&mut batch, ("eth0", CABLE), "eth0", Some(other.fd.as_fd()));
+    bed::add_pair(&mut batch, "eth0", CABLE, "eth0", Some(other.fd.as_fd()));
     one.route.run(batch)?;
     for (host, address) in [&mut one, &mut other].into_iter().zip(HOSTS) {
         let mut batch = Batch::new();
@@ -130,7 +130,7 @@ fn with_jobs(hosts: &[OwnedFd; 2], options: &Options) -> Result<Row> {
         let network = &networks[number];
         (0..functions).map(|slot| Ok((network.namespace(), network.address(slot)?.v4))).collect()
     };
-    let arrived = shuffle(&all(0)?, &all(1)?, (begun, options.seconds))?;
+    let arrived = shuffle(&all(0)?, &all(1)?, begun, options.seconds)?;
     networks.into_iter().try_for_each(|network| network.close(PATIENCE))?;
     Ok(row(network_seconds, &arrived, functions * functions))
 }
@@ -182,7 +182,7 @@ fn with_pairs(hosts: &[OwnedFd; 2], options: &Options) -> Result<Row> {
         let each = guests[number].iter().zip(number as u32 * functions..);
         each.map(|(guest, endpoint)| (guest.fd.as_fd(), address_of(endpoint))).collect()
     };
-    let arrived = shuffle(&all(0), &all(1), (begun, options.seconds))?;
+    let arrived = shuffle(&all(0), &all(1), begun, options.seconds)?;
     Ok(row(network_seconds, &arrived, functions * functions))
 }
 
@@ -196,7 +196,8 @@ fn row(network_seconds: f64, arrived: &[f64], wanted: u32) -> Row {
 fn shuffle(
     senders: &[Place<'_>],
     receivers: &[Place<'_>],
-    (begun, seconds): (Instant, u64),
+    begun: Instant,
+    seconds: u64,
 ) -> Result<Vec<f64>> {
     let listen =
         |place: &Place<'_>| bed::within(place.0, || Ok(TcpListener::bind((place.1, PORT))?));

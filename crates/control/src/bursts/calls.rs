@@ -92,7 +92,7 @@ impl Gathering<'_> {
                 snowmelt.host = part.host.name.as_str(),
                 snowmelt.ranks = part.count,
             );
-            self.run(part, calls, (&first, &all_ended)).instrument(span)
+            self.run(part, calls, &first, &all_ended).instrument(span)
         });
         let ended = tokio::select! {
             ended = futures::future::try_join_all(running) => ended?,
@@ -121,7 +121,8 @@ impl Gathering<'_> {
         &self,
         part: &RankRange,
         calls: Option<PartCalls>,
-        (first, all_ended): (&First, &Barrier),
+        first: &First,
+        all_ended: &Barrier,
     ) -> Result<Vec<Arc<RankEnd>>, ErrorReport> {
         let mut all = BTreeMap::new();
         let (from, finished) = match self.collect(part, calls, first, &mut all).await {

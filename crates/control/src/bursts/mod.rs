@@ -33,6 +33,7 @@ use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
 use crate::access::secrets::SecretSources;
+use crate::cluster::ClusterResources;
 use crate::cluster::hosts::{ClusterHost, Hosts};
 use crate::cluster::placements::Placements;
 use crate::cluster::trees::Trees;
@@ -93,11 +94,12 @@ impl Bursts {
     pub fn new(
         node: Node,
         analysis: AnalysisCache,
-        (hosts, trees, placements): (Hosts, Trees, Placements),
+        cluster: ClusterResources,
         secrets: SecretSources,
         kept: Option<BurstStorage>,
         over: CancellationToken,
     ) -> Self {
+        let ClusterResources { hosts, trees, placements } = cluster;
         let overlays = Overlays::new();
         let networks = JobNetworks::default();
         let jobs = Jobs::default();

@@ -93,11 +93,12 @@ impl Bursts {
     /// Runs a burst whose parts are ready, or whose functions are called already.
     pub(super) async fn run_ready(&self, job: &Arc<BurstJob>, ready: ReadyBurst, begun: Instant) {
         let ReadyBurst { record, calls, _overlay, _room } = ready;
-        let whose = (&record.tenant, &record.function.name);
+        let tenant = &record.tenant;
+        let function = &record.function.name;
         let has_network = !record.networks.is_empty();
         let networks = record.networks.clone();
-        let _listed =
-            has_network.then(|| self.networks.list(&job.id, whose, job.parts(), networks));
+        let _listed = has_network
+            .then(|| self.networks.list(&job.id, tenant, function, job.parts(), networks));
         job.begin();
         let gathering = Gathering {
             job: &job.id,
@@ -210,9 +211,10 @@ impl Bursts {
         let networks: Vec<JobSpec> =
             orders.iter().filter_map(|order| order.network.clone()).collect();
         // Its hosts can be inspected while it starts.
-        let whose = (&record.tenant, &record.spec.name);
+        let tenant = &record.tenant;
+        let function = &record.spec.name;
         let _listed = (!networks.is_empty())
-            .then(|| self.networks.list(&job.id, whose, parts, networks.clone()));
+            .then(|| self.networks.list(&job.id, tenant, function, parts, networks.clone()));
         let within = Duration::from_millis(request.start_within_ms);
         let (open, ready) = OpenParts { job: &job.id, parts }.start(orders, within).await?;
         let recorded = parts.iter().zip(open).zip(ready).map(recorded).collect();
@@ -249,7 +251,7 @@ impl Bursts {
         let specs = specs.unwrap_or_default().into_iter().map(Some);
         let on: Vec<_> = parts.iter().map(|part| Arc::clone(&part.host)).collect();
         let places = self.places(record, &on);
-        let files = files::shared(&self.node, (&self.trees, &self.hosts), &function, &on).await?;
+        let files = files::shared(&self.node, &self.trees, &self.hosts, &function, &on).await?;
         let order = |(((part, network), place), files): (((&RankRange, _), _), _)| JobPart {
             network,
             place,

@@ -34,7 +34,8 @@ pub(crate) async fn send(
 /// for control's own host, which has them.
 pub(crate) async fn shared(
     node: &Node,
-    (trees, hosts): (&Trees, &Hosts),
+    trees: &Trees,
+    hosts: &Hosts,
     function: &FunctionCode,
     on: &[Arc<ClusterHost>],
 ) -> Result<Vec<Vec<SharedFile>>, ErrorReport> {

@@ -17,3 +17,16 @@ pub mod hosts;
 pub(crate) mod placements;
 pub(crate) mod pool;
 pub(crate) mod trees;
+
+use hosts::Hosts;
+use placements::Placements;
+use trees::Trees;
+
+/// The resources of a cluster for work on several hosts: the hosts, the trees through which images
+/// and files come to them, and the placements of the work.
+#[derive(Clone, Debug)]
+pub(crate) struct ClusterResources {
+    pub hosts: Hosts,
+    pub trees: Trees,
+    pub placements: Placements,
+}

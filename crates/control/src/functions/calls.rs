@@ -113,7 +113,7 @@ impl Caller {
         loop {
             match acquired {
                 Acquired::Here(lease, placed) => {
-                    return self.call_here(live, invocation, call, (lease, placed)).await;
+                    return self.call_here(live, invocation, call, lease, placed).await;
                 }
                 Acquired::There(mut placed) => {
                     let host = Arc::clone(&placed.host);
@@ -131,7 +131,8 @@ impl Caller {
                             let again = self.placements.acquire_again(
                                 live.callee(),
                                 placed,
-                                (error, failed),
+                                error,
+                                failed,
                                 &mut failures,
                             );
                             acquired = again.await?;
@@ -147,7 +148,8 @@ impl Caller {
         live: &Live,
         invocation: &mut Invocation,
         call: FunctionCall,
-        (lease, mut placed): (InstanceLease, CallPlacement),
+        lease: InstanceLease,
+        mut placed: CallPlacement,
     ) -> Result<Answer, ErrorReport> {
         Span::current().record("faas.coldstart", lease.cold);
         invocation.cold = lease.cold;

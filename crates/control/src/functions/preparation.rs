@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use snowmelt_api::{CallMode, FunctionSpec, PackRequest, Packed, Runtime, check_files};
-use snowmelt_node::{InstanceLimits, Language, Node, ProgramRequest, Secrets, Unit, has_registry};
+use snowmelt_node::{
+    InstanceLimits, Language, Node, PackageSource, ProgramRequest, Secrets, Unit, has_registry,
+};
 use snowmelt_package::WantedPython;
 use snowmelt_tasks::agent::api::{FunctionCode, ProgramPart};
 use snowmelt_types::{Code, Digest, ErrorReport, Report, Tenant};
@@ -224,10 +226,9 @@ pub(crate) async fn pack(
     }
     let Declared { packages, imports, .. } = declared(node, analysis, &code, &packages).await?;
     let handler = if handler.is_empty() { "handler" } else { &handler };
-    let asked = (&packages[..], &imports[..]);
-    let silent = &snowmelt_package::Silent;
-    let name = (name.as_str(), user);
-    node.pack(name, &code, handler, asked, silent).await.map_err(|error| error.report())
+    let source = PackageSource { code: &code, handler, requirements: &packages, imports: &imports };
+    let packed = node.pack(&name, user, source, &snowmelt_package::Silent).await;
+    packed.map_err(|error| error.report())
 }
 
 /// Returns the code of a function with all that a host needs to run it.
@@ -277,7 +278,7 @@ pub(crate) fn pinned(name: &str, unit: &Unit) -> String {
 /// Returns the facts by which the scheduler places the calls of a function.
 fn needs(record: &FunctionRecord, code: &FunctionCode) -> snowmelt_schedule::CallDemand {
     let image = trees::image(record).or_else(|| record.spec.image.clone());
-    needs_of(&record.tenant, code.digest(), (image, &code.packages), &code.limits)
+    needs_of(&record.tenant, code.digest(), image, &code.packages, &code.limits)
 }
 
 /// Returns the facts by which the scheduler places calls of a function in an image or with
@@ -285,7 +286,8 @@ fn needs(record: &FunctionRecord, code: &FunctionCode) -> snowmelt_schedule::Cal
 pub(crate) fn needs_of(
     tenant: &Tenant,
     function: Digest,
-    (image, packages): (Option<String>, &[String]),
+    image: Option<String>,
+    packages: &[String],
     limits: &InstanceLimits,
 ) -> snowmelt_schedule::CallDemand {
     let image = image.or_else(|| environment_of(packages));

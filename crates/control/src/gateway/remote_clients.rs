@@ -143,12 +143,15 @@ mod tests {
             Self { router, token, idle, _folder: folder }
         }
 
-        /// The status and the code of an answer, and its text.
+        /// The status and the code of an answer, and its text. The request has a header unless
+        /// that is empty.
         async fn send(
             &self,
-            (method, url): (&str, &str),
+            method: &str,
+            url: &str,
             token: Option<&str>,
-            (name, value): (&str, &str),
+            header: &str,
+            value: &str,
             body: &str,
         ) -> (u16, String, String) {
             let method = method.to_uppercase();
@@ -156,8 +159,8 @@ mod tests {
             if let Some(token) = token {
                 request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
             }
-            if !name.is_empty() {
-                request = request.header(name, value);
+            if !header.is_empty() {
+                request = request.header(header, value);
             }
             let request = request.body(Body::from(body.to_owned())).unwrap();
             let answer = self.router.clone().call(request).await.unwrap();
@@ -176,11 +179,11 @@ mod tests {
         let known: BTreeSet<_> = ROUTES.iter().map(|route| (route.method, route.path)).collect();
         assert!(served.is_subset(&known), "{served:?}");
         for route in &ROUTES {
-            let request = (route.method, &*route.url());
+            let url = route.url();
             // What starts a sandbox or installs packages is sent without a valid body.
             let body = if route.answer.is_some() { route.body() } else { "" };
             let (status, code, text) =
-                remote.send(request, Some(&remote.token), ("", ""), body).await;
+                remote.send(route.method, &url, Some(&remote.token), "", "", body).await;
             let is_unknown = code == Code::REQUEST_UNKNOWN.code;
             assert_eq!(
                 !is_unknown,
@@ -198,7 +201,7 @@ mod tests {
         let others = SERVED.into_iter().filter(|(_, path)| !path.ends_with('z'));
         for (method, path) in others.chain([("get", "/nothing")]) {
             for token in [None, Some(""), Some("snowmelt-0")] {
-                let (status, code, text) = remote.send((method, path), token, ("", ""), "").await;
+                let (status, code, text) = remote.send(method, path, token, "", "", "").await;
                 assert_eq!((status, &*code), (401, Code::TOKEN_REFUSED.code), "{path} {text}");
                 assert!(!text.contains("snowmelt-0"), "{text}");
             }
@@ -213,7 +216,7 @@ mod tests {
         // No folder of files can be made in its place.
         std::fs::write(folder.join("files"), "").unwrap();
         let path = format!("/v1/files/{}", "0".repeat(64));
-        let sent = remote.send(("post", &path), Some(&remote.token), ("", ""), "content").await;
+        let sent = remote.send("post", &path, Some(&remote.token), "", "", "content").await;
         let (status, code, text) = sent;
         assert_eq!((status, &*code), (503, Code::STATE.code), "{text}");
         assert!(text.contains("a file of the platform"), "{text}");
@@ -228,7 +231,7 @@ mod tests {
             let second = std::time::Duration::from_secs(1);
             platform.functions.durations().record(&tenant, "score", "succeeded", second);
         }
-        let shown = remote.send(("get", "/metrics"), Some(&remote.token), ("", ""), "").await;
+        let shown = remote.send("get", "/metrics", Some(&remote.token), "", "", "").await;
         let (status, _, text) = shown;
         let labels = "tenant=\"acme\",function=\"score\",by=\"call\",outcome=\"succeeded\"";
         let count = format!("snowmelt_call_seconds_count{{{labels}}} 1\n");
@@ -248,8 +251,9 @@ mod tests {
         records.end(&own, &ours, u64::MAX).await.unwrap();
         records.end(&other, &theirs, u64::MAX).await.unwrap();
         let request = r#"{"dry_run": false, "results": true}"#;
-        let url = ("post", "/v1/prunings");
-        let (status, _, text) = remote.send(url, Some(&remote.token), ("", ""), request).await;
+        let url = "/v1/prunings";
+        let token = Some(&*remote.token);
+        let (status, _, text) = remote.send("post", url, token, "", "", request).await;
         let parts: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
         let shown: Vec<_> =
             parts.iter().map(|part| (part["name"].as_str(), part["items"].as_u64())).collect();
@@ -271,16 +275,17 @@ mod tests {
             let record = FunctionRecord { tenant, spec: spec(""), deployed_ms, files, packed };
             remote.idle.records.put_function(&record).await.unwrap();
         }
-        let list = ("get", "/v1/functions");
-        for header in [("", ""), (TENANT_HEADER, "acme")] {
-            let (status, _, text) = remote.send(list, Some(&remote.token), header, "").await;
+        let url = "/v1/functions";
+        let token = Some(&*remote.token);
+        for (header, value) in [("", ""), (TENANT_HEADER, "acme")] {
+            let (status, _, text) = remote.send("get", url, token, header, value, "").await;
             let listed: serde_json::Value = serde_json::from_str(&text).unwrap();
             assert_eq!((status, listed.as_array().unwrap().len()), (200, 1), "{text}");
             assert_eq!(listed[0]["tenant"], "acme");
         }
         for other in ["default", "uid-0", "other"] {
-            let header = (TENANT_HEADER, other);
-            let (status, code, _) = remote.send(list, Some(&remote.token), header, "").await;
+            let sent = remote.send("get", url, token, TENANT_HEADER, other, "").await;
+            let (status, code, _) = sent;
             assert_eq!((status, &*code), (403, Code::TENANT_REFUSED.code), "{other}");
         }
     }

@@ -71,18 +71,20 @@ impl Gateway {
         Self { router: super::router(Arc::clone(&idle.platform)), idle }
     }
 
-    /// A request of a user, with a header if it has a name.
+    /// The answer to a request of a user, with a header unless that is empty.
     async fn send(
         &self,
         peer: Peer,
-        (method, url): (&str, &str),
-        (name, value): (&str, &str),
+        method: &str,
+        url: &str,
+        header: &str,
+        value: &str,
         body: &str,
     ) -> Answered {
         let method = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
         let mut request = Request::builder().method(method).uri(url).extension(peer);
-        if !name.is_empty() {
-            request = request.header(name, value);
+        if !header.is_empty() {
+            request = request.header(header, value);
         }
         let request = request.body(Body::from(body.to_owned())).unwrap();
         let answer = self.router.clone().call(request).await.unwrap();
@@ -92,8 +94,8 @@ impl Gateway {
     }
 
     /// A request of root.
-    async fn root(&self, request: (&str, &str), body: &str) -> Answered {
-        self.send(Peer::User(0), request, ("", ""), body).await
+    async fn root(&self, method: &str, url: &str, body: &str) -> Answered {
+        self.send(Peer::User(0), method, url, "", "", body).await
     }
 }
 
@@ -111,7 +113,7 @@ async fn each_route_answers_a_valid_request() {
     let gateway = Gateway::new().await;
     for route in &ROUTES {
         let Some((status, code)) = route.answer else { continue };
-        let answered = gateway.root((route.method, &route.url()), route.body()).await;
+        let answered = gateway.root(route.method, &route.url(), route.body()).await;
         answered.is(status, code, &route.shown());
     }
     assert!(gateway.idle.platform.shutdown.is_cancelled());
@@ -122,7 +124,7 @@ async fn a_name_that_no_function_can_have_is_refused() {
     let gateway = Gateway::new().await;
     for route in ROUTES.iter().filter(|route| route.path.contains("{name}")) {
         let url = route.named("not%20a%20name");
-        let answered = gateway.root((route.method, &url), route.body()).await;
+        let answered = gateway.root(route.method, &url, route.body()).await;
         answered.is(400, Code::FUNCTION_NAME.code, &route.shown());
     }
 }
@@ -138,13 +140,12 @@ async fn trees_are_those_of_a_function_or_of_images() {
     gateway.idle.records.put_function(&record).await.unwrap();
     let asked = async |of: &str, tenant: &str| {
         let url = format!("/v1/trees?of={of}");
-        let header = (TENANT_HEADER, tenant);
-        gateway.send(Peer::User(0), ("get", &url), header, "").await
+        gateway.send(Peer::User(0), "get", &url, TENANT_HEADER, tenant, "").await
     };
     asked("f", "acme").await.is(200, "", "it has no image and no files");
     asked("f", "default").await.is(404, Code::FUNCTION_MISSING.code, "of another tenant");
     asked("registry.example/app:v1", "acme").await.is(200, "", "an image");
-    gateway.root(("get", "/v1/trees?off=f"), "").await.is(400, Code::OPTION.code, "no such word");
+    gateway.root("get", "/v1/trees?off=f", "").await.is(400, Code::OPTION.code, "no such word");
 }
 
 #[tokio::test]
@@ -156,7 +157,7 @@ async fn a_body_that_is_not_valid_is_refused() {
             if route.takes == MayJson && ["", "[]"].contains(&body) {
                 continue;
             }
-            let answered = gateway.root((route.method, &route.url()), body).await;
+            let answered = gateway.root(route.method, &route.url(), body).await;
             answered.is(400, Code::OPTION.code, &format!("{} with `{body}`", route.shown()));
         }
     }
@@ -166,7 +167,7 @@ async fn a_body_that_is_not_valid_is_refused() {
 #[tokio::test]
 async fn a_question_that_is_not_valid_is_refused() {
     let gateway = Gateway::new().await;
-    let answered = gateway.root(("get", "/v1/functions/f/logs?tail=many"), "").await;
+    let answered = gateway.root("get", "/v1/functions/f/logs?tail=many", "").await;
     answered.is(400, Code::OPTION.code, "tail=many");
 }
 
@@ -175,8 +176,10 @@ async fn a_longer_request_than_may_be_is_refused_before_its_body_is_sent() {
     let gateway = Gateway::new().await;
     let length = (MAX_REQUEST_BYTES + 1).to_string();
     for route in ROUTES.iter().filter(|route| !matches!(route.takes, Nothing | Stream)) {
-        let header = ("content-length", &*length);
-        let answered = gateway.send(Peer::User(0), (route.method, &route.url()), header, "").await;
+        let root = Peer::User(0);
+        let url = route.url();
+        let sent = gateway.send(root, route.method, &url, "content-length", &length, "");
+        let answered = sent.await;
         answered.is(413, Code::REQUEST_SIZE.code, &route.shown());
     }
 }
@@ -185,15 +188,16 @@ async fn a_longer_request_than_may_be_is_refused_before_its_body_is_sent() {
 async fn only_root_may_name_the_tenant_of_others() {
     let gateway = Gateway::new().await;
     for route in &ROUTES {
-        let request = (route.method, &*route.url());
-        let other = (TENANT_HEADER, "acme");
-        let refused = gateway.send(member(), request, other, route.body()).await;
+        let url = route.url();
+        let sent = async |peer: Peer, tenant: &str| {
+            gateway.send(peer, route.method, &url, TENANT_HEADER, tenant, route.body()).await
+        };
+        let refused = sent(member(), "acme").await;
         refused.is(403, Code::TENANT_REFUSED.code, &route.shown());
-        let wrong = (TENANT_HEADER, "../acme");
-        let refused = gateway.send(Peer::User(0), request, wrong, route.body()).await;
+        let refused = sent(Peer::User(0), "../acme").await;
         refused.is(400, Code::OPTION.code, &route.shown());
         if let Some((status, code)) = route.answer {
-            let answered = gateway.send(Peer::User(0), request, other, route.body()).await;
+            let answered = sent(Peer::User(0), "acme").await;
             answered.is(status, code, &route.shown());
         }
     }
@@ -209,7 +213,7 @@ async fn a_body_with_another_tenant_than_the_request_is_refused() {
         ("/v1/functions", spec.clone()),
         ("/v1/bursts", json!({"function": spec, "events": [1]})),
     ] {
-        let answered = gateway.root(("post", url), &body.to_string()).await;
+        let answered = gateway.root("post", url, &body.to_string()).await;
         answered.is(403, Code::TENANT_REFUSED.code, url);
     }
 }
@@ -225,15 +229,17 @@ async fn a_function_is_there_for_its_tenant_only() {
     gateway.idle.records.put_function(&record).await.unwrap();
     for peer in [member(), Peer::User(0)] {
         for route in ROUTES.iter().filter(|route| route.path.contains("{name}")) {
-            let request = (route.method, &*route.named("f"));
-            let answered = gateway.send(peer, request, ("", ""), route.body()).await;
+            let url = route.named("f");
+            let answered = gateway.send(peer, route.method, &url, "", "", route.body()).await;
             answered.is(404, Code::FUNCTION_MISSING.code, &route.shown());
         }
-        let listed = gateway.send(peer, ("get", "/v1/functions"), ("", ""), "").await;
+        let listed = gateway.send(peer, "get", "/v1/functions", "", "", "").await;
         assert_eq!(listed.json(), json!([]));
     }
-    let acme = (TENANT_HEADER, "acme");
-    let listed = gateway.send(Peer::User(0), ("get", "/v1/functions"), acme, "").await;
+    let acting = async |method, url| {
+        gateway.send(Peer::User(0), method, url, TENANT_HEADER, "acme", "").await
+    };
+    let listed = acting("get", "/v1/functions").await;
     assert_eq!(listed.json()[0]["name"], "f");
     for (method, url, status) in [
         ("get", "/v1/functions/f", 200),
@@ -241,7 +247,7 @@ async fn a_function_is_there_for_its_tenant_only() {
         ("delete", "/v1/functions/f", 204),
         ("get", "/v1/functions/f", 404),
     ] {
-        let answered = gateway.send(Peer::User(0), (method, url), acme, "").await;
+        let answered = acting(method, url).await;
         assert_eq!(answered.status, status, "{method} {url}");
     }
 }
@@ -251,10 +257,10 @@ async fn only_operators_remove_images() {
     let gateway = Gateway::new().await;
     let dry = r#"{"dry_run": true}"#;
     for (method, url) in [("delete", "/v1/images/nothing"), ("post", "/v1/images/prunings")] {
-        let refused = gateway.send(member(), (method, url), ("", ""), dry).await;
+        let refused = gateway.send(member(), method, url, "", "", dry).await;
         refused.is(403, Code::TENANT_REFUSED.code, url);
     }
-    let listed = gateway.send(member(), ("get", "/v1/images"), ("", ""), "").await;
+    let listed = gateway.send(member(), "get", "/v1/images", "", "", "").await;
     assert_eq!(listed.json(), json!([]));
 }
 
@@ -262,20 +268,20 @@ async fn only_operators_remove_images() {
 async fn only_operators_drain_hosts_and_a_drained_one_is_written_down() {
     let gateway = Gateway::new().await;
     let url = "/v1/hosts/this-host/drain";
-    let state = async || gateway.root(("get", "/v1/hosts"), "").await.json()[0]["state"].clone();
+    let state = async || gateway.root("get", "/v1/hosts", "").await.json()[0]["state"].clone();
     for method in ["post", "delete"] {
-        let refused = gateway.send(member(), (method, url), ("", ""), "").await;
+        let refused = gateway.send(member(), method, url, "", "", "").await;
         refused.is(403, Code::TENANT_REFUSED.code, url);
     }
     assert_eq!(state().await, "active");
     let records = gateway.idle.platform.functions.records();
     for _ in 0..2 {
-        gateway.root(("post", url), "").await.is(204, "", url);
+        gateway.root("post", url, "").await.is(204, "", url);
         assert_eq!(state().await, "drained");
         assert_eq!(records.drained().await.unwrap(), ["this-host".parse().unwrap()]);
     }
     assert!(gateway.idle.platform.hosts.open().is_empty());
-    gateway.root(("delete", url), "").await.is(204, "", url);
+    gateway.root("delete", url, "").await.is(204, "", url);
     assert_eq!(state().await, "active");
     assert!(records.drained().await.unwrap().is_empty());
     assert_eq!(gateway.idle.platform.hosts.open().len(), 1);
@@ -300,7 +306,7 @@ async fn a_path_refuses_other_methods_than_its_own() {
             if own.contains(method) {
                 continue;
             }
-            let answered = gateway.root((method, &route.url()), "").await;
+            let answered = gateway.root(method, &route.url(), "").await;
             answered.is(405, Code::REQUEST_UNKNOWN.code, &format!("{method} {}", route.path));
             let allowed = answered.headers[header::ALLOW].to_str().unwrap().to_lowercase();
             assert!(own.iter().all(|method| allowed.contains(method)), "{allowed} {own:?}");
@@ -313,7 +319,7 @@ async fn an_unknown_path_is_refused() {
     let gateway = Gateway::new().await;
     for url in ["/", "/v1", "/v1/", "/v1/function", "/v2/status", "/v1/functions/f/other"] {
         for method in ["get", "post", "delete"] {
-            let answered = gateway.root((method, url), "").await;
+            let answered = gateway.root(method, url, "").await;
             answered.is(404, Code::REQUEST_UNKNOWN.code, url);
         }
     }

@@ -248,12 +248,12 @@ impl Leases {
                 self.follow(client, live.callee(), here, &|_| ()).await
             }
             LeaseOf::Udf { source, name } => {
-                self.udf(client, (tenant, here), source, &name, &|_| ()).await
+                self.udf(client, tenant, here, source, &name, &|_| ()).await
             }
             LeaseOf::Registered { name, version } => {
                 let (source, leased) = self.udfs.leased(tenant, &name, version).await?;
                 let keep = |text: &str| self.udfs.keep_log(tenant, &name, text);
-                let done = self.udf(client, (tenant, here), source, &name, &keep).await;
+                let done = self.udf(client, tenant, here, source, &name, &keep).await;
                 self.udfs.note_use(&leased).await;
                 done
             }
@@ -263,7 +263,8 @@ impl Leases {
     async fn udf(
         &self,
         client: &mut impl LeaseClient,
-        (tenant, here): (&Tenant, bool),
+        tenant: &Tenant,
+        here: bool,
         source: snowmelt_api::UdfSource,
         name: &str,
         keep: Keep<'_>,
@@ -351,8 +352,8 @@ async fn open<'a>(placements: &'a Placements, callee: Callee<'a>) -> Result<Out<
                 return Ok(Out { held: held(LeasePlace::There(far), placed), connection, leased });
             }
             Ran::Not { error, failed } => {
-                let why = (error, failed);
-                acquired = placements.acquire_again(callee, placed, why, &mut failures).await?;
+                let again = placements.acquire_again(callee, placed, error, failed, &mut failures);
+                acquired = again.await?;
             }
         }
     }

@@ -82,5 +82,5 @@ fn needs(tenant: &Tenant, binding: &UdfBinding, code: Option<&FunctionCode>) -> 
         source.as_ref().and_then(|source| source.image.as_ref()).map(|image| image.tree.clone());
     let packages = source.as_ref().map_or(&[][..], |source| &source.packages);
     let function = code.map_or_else(|| unit.digest.clone(), FunctionCode::digest);
-    CallDemand { near_first: true, ..needs_of(tenant, function, (tree, packages), limits) }
+    CallDemand { near_first: true, ..needs_of(tenant, function, tree, packages, limits) }
 }

@@ -23,6 +23,7 @@ use super::{GatewayPlatform, Grace};
 use crate::access::redaction::Folders;
 use crate::access::secrets::SecretSources;
 use crate::bursts::{BurstStorage, Bursts};
+use crate::cluster::ClusterResources;
 use crate::cluster::hosts::{BEAT, Hosts, listener};
 use crate::cluster::placements::{self, Placements};
 use crate::cluster::pool::HostPool;
@@ -148,27 +149,20 @@ pub(crate) async fn idle_platform() -> IdlePlatform {
     let udfs = UdfRegistry::new(records.clone(), catalog, UdfLogs::new(state_dir.join("udf-logs")));
     let kept = BurstStorage::new(records.clone(), state_dir.join("bursts"));
     let placements = functions.placements().clone();
+    let cluster = ClusterResources {
+        hosts: hosts.clone(),
+        trees: Trees::default(),
+        placements: placements.clone(),
+    };
     let platform = GatewayPlatform {
-        pool: HostPool::of(None, Duration::ZERO, (hosts.clone(), placements.clone())),
-        queries: Queries::new(
-            host,
-            (hosts.clone(), Trees::default(), placements.clone()),
-            udfs.clone(),
-            over.clone(),
-        ),
+        pool: HostPool::of(None, Duration::ZERO, hosts.clone(), placements),
+        queries: Queries::new(host, cluster.clone(), udfs.clone(), over.clone()),
         leases: Arc::new(Leases::new(functions.clone(), udfs.clone(), Folders::new([base.path()]))),
         udfs,
         async_calls: AsyncCalls::new(functions.clone()),
         functions,
         images: Images::new(&state_dir, ImageSettings::default(), over.clone()).beside(&records),
-        bursts: Bursts::new(
-            node.clone(),
-            analysis,
-            (hosts.clone(), Trees::default(), placements),
-            secrets,
-            Some(kept),
-            over,
-        ),
+        bursts: Bursts::new(node.clone(), analysis, cluster, secrets, Some(kept), over),
         hosts,
         node,
         prunings: Prunings::default(),

@@ -23,9 +23,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 use tracing::field::Empty;
 
-use crate::cluster::hosts::Hosts;
-use crate::cluster::placements::{Placements, QueryPeers};
-use crate::cluster::trees::Trees;
+use crate::cluster::ClusterResources;
+use crate::cluster::placements::QueryPeers;
 use crate::now_ms;
 use crate::reports::{DROPPED, Durations, EventReporter, Events, SUCCEEDED, encoded, output};
 use crate::udfs::{UdfRegistry, UdfSet};
@@ -59,10 +58,11 @@ pub(crate) struct Queries {
 impl Queries {
     pub fn new(
         host: TaskHost,
-        (hosts, trees, placements): (Hosts, Trees, Placements),
+        cluster: ClusterResources,
         udfs: UdfRegistry,
         shutdown: CancellationToken,
     ) -> Self {
+        let ClusterResources { hosts, trees, placements } = cluster;
         let with_objects = watch::Sender::default();
         let peers = QueryPeers { hosts, trees, placements, is_alone: false };
         let durations = Durations::default();
@@ -211,7 +211,7 @@ impl Queries {
                 output::show(&events, written);
             };
             let relaying = async {
-                let relayed = relay(answer, &runner, (&frames, &events), &keep).await;
+                let relayed = relay(answer, &runner, &frames, &events, &keep).await;
                 answered.store(matches!(relayed, RelayEnd::Complete), Ordering::Relaxed);
                 relayed
             };
@@ -354,7 +354,8 @@ enum RelayEnd {
 async fn relay(
     mut answer: Frames,
     runner: &QueryRunner,
-    (frames, events): (&mpsc::Sender<Bytes>, &Events),
+    frames: &mpsc::Sender<Bytes>,
+    events: &Events,
     keep: &(dyn Fn(&UdfOutputs) + Sync),
 ) -> RelayEnd {
     loop {

@@ -101,12 +101,14 @@ fn platform(families: &mut Families, figures: &Figures) -> fmt::Result {
     families.gauge("queries", "Queries that run now", u64::from(figures.queries))?;
     families.gauge("calls_running", "Running calls of functions", figures.calls.running)?;
     families.counters(
-        ("calls", "Ended calls of functions"),
+        "calls",
+        "Ended calls of functions",
         "result",
         &[("succeeded", figures.calls.succeeded), ("failed", figures.calls.failed)],
     )?;
     families.gauges(
-        ("instances", "Instances of functions and UDFs"),
+        "instances",
+        "Instances of functions and UDFs",
         "state",
         &[
             ("busy", node.busy.into()),
@@ -115,7 +117,8 @@ fn platform(families: &mut Families, figures: &Figures) -> fmt::Result {
         ],
     )?;
     families.gauges(
-        ("workers", "Query workers"),
+        "workers",
+        "Query workers",
         "state",
         &[("busy", node.busy_workers.into()), ("idle", node.workers.idle)],
     )
@@ -142,23 +145,27 @@ fn ledger(families: &mut Families, ledger: &LedgerFigures) -> fmt::Result {
     )?;
     families.gauge("ledger_capacity_sandboxes", "Sandboxes that there can be", ledger.instances)?;
     families.gauges(
-        ("ledger_reserved_memory_bytes", "Reserved memory"),
+        "ledger_reserved_memory_bytes",
+        "Reserved memory",
         "use",
         &of(|one| one.memory_bytes),
     )?;
     families.gauges(
-        ("ledger_reserved_cpu_millis", "Reserved processor in thousandths of a core"),
+        "ledger_reserved_cpu_millis",
+        "Reserved processor in thousandths of a core",
         "use",
         &of(|one| one.cpu_millis),
     )?;
     families.gauges(
-        ("ledger_reserved_sandboxes", "Sandboxes with a reservation"),
+        "ledger_reserved_sandboxes",
+        "Sandboxes with a reservation",
         "use",
         &of(|one| one.instances),
     )?;
     families.gauge("ledger_waiting", "Requests that wait for room", ledger.waiting)?;
     families.counters(
-        ("ledger_requests", "Requests for room that could not be granted at once"),
+        "ledger_requests",
+        "Requests for room that could not be granted at once",
         "result",
         &[("granted", ledger.waited), ("refused", ledger.refused)],
     )
@@ -169,7 +176,8 @@ fn caches(families: &mut Families, figures: &Figures) -> fmt::Result {
     let installs = &figures.node.installs;
     let imports = &figures.node.imports;
     families.counters(
-        ("cache_hits", "Requests that a cache served"),
+        "cache_hits",
+        "Requests that a cache served",
         "cache",
         &[
             ("handler", handlers.hits),
@@ -180,7 +188,8 @@ fn caches(families: &mut Families, figures: &Figures) -> fmt::Result {
         ],
     )?;
     families.counters(
-        ("cache_misses", "Requests that a cache did not serve"),
+        "cache_misses",
+        "Requests that a cache did not serve",
         "cache",
         &[
             ("handler", handlers.misses),
@@ -190,13 +199,15 @@ fn caches(families: &mut Families, figures: &Figures) -> fmt::Result {
         ],
     )?;
     families.counters(
-        ("cache_evictions", "Items evicted to make room"),
+        "cache_evictions",
+        "Items evicted to make room",
         "cache",
         &[("handler", handlers.evicted), ("import", imports.evicted)],
     )?;
     families.counter("cache_expired", "Idle instances that expired unused", handlers.expired)?;
     families.gauges(
-        ("cache_bytes", "The size of a cache: memory, for installs disk"),
+        "cache_bytes",
+        "The size of a cache: memory, for installs disk",
         "cache",
         &[
             ("handler", handlers.bytes),
@@ -206,7 +217,8 @@ fn caches(families: &mut Families, figures: &Figures) -> fmt::Result {
         ],
     )?;
     families.gauges(
-        ("cache_budget_bytes", "The limit of a cache"),
+        "cache_budget_bytes",
+        "The limit of a cache",
         "cache",
         &[("handler", handlers.budget), ("import", imports.budget)],
     )
@@ -218,7 +230,8 @@ fn zygotes(families: &mut Families, figures: &Figures) -> fmt::Result {
     let kept: Vec<_> = imports.zygotes.iter().filter(|zygote| zygote.kept).collect();
     let retired = imports.zygotes.len() - kept.len();
     families.gauges(
-        ("zygotes", "Zygotes"),
+        "zygotes",
+        "Zygotes",
         "state",
         &[("kept", kept.len() as u64), ("retired", retired as u64)],
     )?;
@@ -260,7 +273,8 @@ fn spans(families: &mut Families) -> fmt::Result {
     let Some(export) = Export::installed() else { return Ok(()) };
     let [exported, dropped] = export.counts();
     families.counters(
-        ("spans", "Recorded spans, sent to the collector or dropped"),
+        "spans",
+        "Recorded spans, sent to the collector or dropped",
         "result",
         &[("exported", exported), ("dropped", dropped)],
     )
@@ -295,7 +309,8 @@ impl Families<'_> {
     /// Writes a gauge for each value of a label.
     fn gauges(
         &mut self,
-        (name, help): (&str, &str),
+        name: &str,
+        help: &str,
         label: &'static str,
         values: &[(&str, u64)],
     ) -> fmt::Result {
@@ -309,7 +324,8 @@ impl Families<'_> {
     /// Writes a counter for each value of a label.
     fn counters(
         &mut self,
-        (name, help): (&str, &str),
+        name: &str,
+        help: &str,
         label: &'static str,
         values: &[(&'static str, u64)],
     ) -> fmt::Result {

@@ -32,6 +32,7 @@ use crate::access::permissions;
 use crate::access::redaction::Folders;
 use crate::access::secrets::SecretSources;
 use crate::bursts::{BurstStorage, Bursts};
+use crate::cluster::ClusterResources;
 use crate::cluster::hosts::{Hosts, in_time, listener};
 pub use crate::cluster::placements::PlacementSettings as Placing;
 use crate::cluster::placements::Placements;
@@ -279,20 +280,21 @@ async fn platform(
         placements.take_reports();
         tokio::spawn(placements.clone().follow(ending.over.clone()));
     }
-    let on = (hosts.clone(), trees.clone(), placements.clone());
+    let cluster = ClusterResources { hosts: hosts.clone(), trees, placements: placements.clone() };
+    let of_bursts = cluster.clone();
     let over = ending.over.clone();
-    let bursts = Bursts::new(node.clone(), analysis.clone(), on, secrets.clone(), kept, over);
+    let bursts =
+        Bursts::new(node.clone(), analysis.clone(), of_bursts, secrets.clone(), kept, over);
     let functions =
         Functions::new(node.clone(), analysis, records, logs, placements.clone(), secrets);
-    let cluster = (hosts.clone(), placements.clone());
-    let pool = HostPool::of(settings.provider.as_ref(), placing.reclaim_after, cluster);
+    let provider = settings.provider.as_ref();
+    let pool = HostPool::of(provider, placing.reclaim_after, hosts.clone(), placements);
     tokio::spawn(pool.clone().keep(ending.over.clone()));
-    let of_queries = (hosts.clone(), trees, placements);
     let folders = [&settings.state_dir, &settings.run_base, &settings.secrets_dir];
     let folders = Folders::new(folders.map(PathBuf::as_path));
     Ok(Arc::new(GatewayPlatform {
         leases: Arc::new(Leases::new(functions.clone(), udfs.clone(), folders)),
-        queries: Queries::new(host, of_queries, udfs.clone(), ending.over.clone()),
+        queries: Queries::new(host, cluster, udfs.clone(), ending.over.clone()),
         udfs,
         images: Images::new(&settings.state_dir, settings.images.clone(), ending.over.clone())
             .beside(functions.records()),

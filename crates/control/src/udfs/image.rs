@@ -23,12 +23,13 @@ impl UdfCatalog {
         &self,
         tenant: &Tenant,
         source: &UdfSource,
-        (image, given): (&str, &CodeInputs),
+        image: &str,
+        given: &CodeInputs,
         set: &mut UdfSet,
     ) -> Result<(), ErrorReport> {
         check(source)?;
         let files = self.host.node().store(&source.code).map_err(|error| error.report())?;
-        let usual = self.in_image(tenant, &files, (image, given), MEMORY).await?;
+        let usual = self.in_image(tenant, &files, image, given, MEMORY).await?;
         let signatures = self.known_in_image(source, &usual).await?;
         let registration = register(&source.code, &[], signatures)?;
         // Other hosts read it from its registry.
@@ -49,7 +50,7 @@ impl UdfCatalog {
             let unit = match units.entry(memory) {
                 Entry::Occupied(unit) => unit.into_mut(),
                 Entry::Vacant(vacant) => {
-                    vacant.insert(self.in_image(tenant, &files, (image, given), memory).await?)
+                    vacant.insert(self.in_image(tenant, &files, image, given, memory).await?)
                 }
             };
             set.put(unit, signature, parsed, elsewhere.clone())?;
@@ -61,7 +62,8 @@ impl UdfCatalog {
         &self,
         tenant: &Tenant,
         code: &Digest,
-        (image, given): (&str, &CodeInputs),
+        image: &str,
+        given: &CodeInputs,
         memory: ByteSize,
     ) -> Result<Unit, ErrorReport> {
         let place = self.places.of(image);

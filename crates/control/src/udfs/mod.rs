@@ -72,19 +72,27 @@ struct CodeInputs {
     secrets: Secrets,
 }
 
-impl CodeInputs {
+/// The context of a piece of code: what it declares, and the files and secrets that its instances
+/// are given.
+#[derive(Clone, Copy, Debug)]
+struct CodeContext<'a> {
+    declared: &'a Declared,
+    given: &'a CodeInputs,
+}
+
+impl CodeContext<'_> {
     /// Returns the modules that a zygote imports: not those among the files, which a zygote does
     /// not see.
-    fn imports(&self, declared: &Declared) -> Vec<String> {
+    fn imports(&self) -> Vec<String> {
         let is_own = |module: &&String| {
             let top = module.split('.').next().unwrap_or(module);
             let is_of_top = |name: &String| {
                 let rest = name.strip_prefix(top);
                 rest.is_some_and(|rest| rest == ".py" || rest.starts_with('/'))
             };
-            self.files.keys().any(is_of_top)
+            self.given.files.keys().any(is_of_top)
         };
-        declared.imports.iter().filter(|module| !is_own(module)).cloned().collect()
+        self.declared.imports.iter().filter(|module| !is_own(module)).cloned().collect()
     }
 }
 
@@ -151,18 +159,19 @@ impl UdfCatalog {
     ) -> Result<(), ErrorReport> {
         let given = self.given(tenant, source).await?;
         if let Some(image) = &source.image {
-            return self.add_in_image(tenant, source, (image, &given), set).await;
+            return self.add_in_image(tenant, source, image, &given, set).await;
         }
         let known = self.known(tenant, source, &given, events).await?;
         let CodeAnalysis { declared, signatures, apart } = known;
         let together = register(&source.code, &declared.packages, signatures)?;
+        let context = CodeContext { declared: &declared, given: &given };
         if !apart {
-            return self.bind(tenant, &together, (&declared, &given), set, events).await;
+            return self.bind(tenant, &together, context, set, events).await;
         }
         for one in &together.signatures {
             let packages = declared.alone(&one.packages);
             let alone = register(&source.code, &packages, vec![one.clone()])?;
-            self.bind(tenant, &alone, (&declared, &given), set, events).await?;
+            self.bind(tenant, &alone, context, set, events).await?;
         }
         Ok(())
     }
@@ -171,17 +180,17 @@ impl UdfCatalog {
         &self,
         tenant: &Tenant,
         registration: &Registration,
-        (declared, given): (&Declared, &CodeInputs),
+        context: CodeContext<'_>,
         set: &mut UdfSet,
         events: &Events,
     ) -> Result<(), ErrorReport> {
         let Registration { code, packages, .. } = registration;
-        let unit = self.unit(tenant, code, packages, (declared, given), events).await?;
-        let CodeInputs { files, secrets } = given.clone();
+        let unit = self.unit(tenant, code, packages, context, events).await?;
+        let CodeInputs { files, secrets } = context.given.clone();
         let source = Arc::new(PortableUdf {
             code: code.clone(),
             packages: packages.clone(),
-            imports: given.imports(declared),
+            imports: context.imports(),
             image: None,
             files,
             secrets,
@@ -209,7 +218,10 @@ impl UdfCatalog {
         let apart = self.go_apart(&declared, events).await?;
         let signatures = match &source.signatures {
             Some(signatures) => signatures.clone(),
-            None => self.describe(tenant, &source.code, (&declared, given), apart, events).await?,
+            None => {
+                let context = CodeContext { declared: &declared, given };
+                self.describe(tenant, &source.code, context, apart, events).await?
+            }
         };
         let known = CodeAnalysis { declared, signatures, apart };
         self.analysis.put(&key, &known);
@@ -238,12 +250,12 @@ impl UdfCatalog {
         tenant: &Tenant,
         code: &SourceCode,
         requirements: &[String],
-        (declared, given): (&Declared, &CodeInputs),
+        context: CodeContext<'_>,
         events: &Events,
     ) -> Result<Unit, ErrorReport> {
-        let imports = given.imports(declared);
+        let imports = context.imports();
         let prepared = self.host.node().prepare(tenant, code, requirements, &imports, events).await;
-        self.give(prepared.map_err(|error| error.report())?, given).await
+        self.give(prepared.map_err(|error| error.report())?, context.given).await
     }
 
     async fn give(&self, unit: Unit, given: &CodeInputs) -> Result<Unit, ErrorReport> {
@@ -264,14 +276,15 @@ impl UdfCatalog {
         &self,
         tenant: &Tenant,
         code: &SourceCode,
-        (declared, given): (&Declared, &CodeInputs),
+        context: CodeContext<'_>,
         apart: bool,
         events: &Events,
     ) -> Result<Vec<Signature>, ErrorReport> {
+        let declared = context.declared;
         let first = || declared.alone(declared.groups.first().map_or(&[], Vec::as_slice));
         let packages = if apart { first() } else { declared.packages.clone() };
         let requirements = with_runtime(&packages, [BatchKind::Scalar]);
-        let unit = self.unit(tenant, code, &requirements, (declared, given), events).await?;
+        let unit = self.unit(tenant, code, &requirements, context, events).await?;
         self.ask(&unit).await
     }
 
@@ -350,7 +363,9 @@ mod tests {
         let names = ["statistics.py", "own/deep.py", "json.txt", "data/numpy.py"];
         let files = names.map(|name| (name.to_owned(), file.clone())).into_iter().collect();
         let given = CodeInputs { files, ..CodeInputs::default() };
-        assert_eq!(given.imports(&declared), ["numpy.linalg", "owner", "json"]);
-        assert_eq!(CodeInputs::default().imports(&declared), declared.imports);
+        let context = CodeContext { declared: &declared, given: &given };
+        assert_eq!(context.imports(), ["numpy.linalg", "owner", "json"]);
+        let without = CodeContext { given: &CodeInputs::default(), ..context };
+        assert_eq!(without.imports(), declared.imports);
     }
 }

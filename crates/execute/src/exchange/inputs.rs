@@ -131,9 +131,8 @@ fn objects(
     if partition.objects.len() != partition.ranges.len() {
         return Err(missing(read.task));
     }
-    let writer = (read.task, read.attempt);
-    let numbers = partition.objects.iter();
-    let objects = numbers.map(|number| object(at, writer, partition.partition, *number)).collect();
+    let name = |number: &u32| object(at, read.task, read.attempt, partition.partition, *number);
+    let objects = partition.objects.iter().map(name).collect();
     Ok(Arc::new(ObjectSource::new(Arc::clone(stores), objects)))
 }
 

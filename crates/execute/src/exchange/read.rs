@@ -164,9 +164,11 @@ impl ExecutionPlan for ExchangeReadExec {
             DataFusionError::Internal("a task was granted no output of another stage".to_owned())
         })?;
         if let Some(order) = self.facts.orderings.first().filter(|_| self.by_range) {
-            let read = (self.stage, self.partitions[partition].as_slice());
+            let stage = self.stage;
+            let partitions = &self.partitions[partition];
             let metrics = (&self.metrics, partition);
-            return runs::merged(&inputs, read, order, &self.schema, &context, metrics);
+            let schema = &self.schema;
+            return runs::merged(&inputs, stage, partitions, order, schema, &context, metrics);
         }
         let (schema, metrics) =
             (Arc::clone(&self.schema), BaselineMetrics::new(&self.metrics, partition));

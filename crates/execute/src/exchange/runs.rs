@@ -24,7 +24,8 @@ use crate::sort_keys::SortKeys;
 /// Rows with equal keys have the order of the tasks that wrote them: the same each time.
 pub(super) fn merged(
     inputs: &Inputs,
-    (stage, partitions): (u32, &[u32]),
+    stage: u32,
+    partitions: &[u32],
     order: &LexOrdering,
     schema: &SchemaRef,
     context: &TaskContext,

@@ -50,8 +50,8 @@ impl TextFile {
         // An empty file has no compressed text in it either.
         let packed = self.kind.compression;
         let compression = if range.is_empty() { Compression::None } else { packed };
-        let how = (dialect, self.frame());
-        let blocks = BlockReader::new(source, range.start == 0, compression, how);
+        let begins = range.start == 0;
+        let blocks = BlockReader::new(source, begins, compression, dialect, self.frame());
         let blocks = match blocks {
             Ok(blocks) => blocks,
             Err(fault) => return Err(self.fault(fault).await),

@@ -12,7 +12,7 @@ use futures::future::try_join_all;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use parquet::errors::{ParquetError, Result};
-use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
 
 use super::{Counters, LeftGroups, Requests};
 
@@ -84,16 +84,15 @@ impl Expected {
         };
         let place = self.left.groups.iter().position(begins)?;
         let columns = self.metadata.row_group(self.left.groups[place]).columns();
-        let column = |range: &Range<u64>| {
-            columns.iter().position(|column| chunk_range(column.byte_range()) == *range)
-        };
+        let column =
+            |range: &Range<u64>| columns.iter().position(|column| chunk_range(column) == *range);
         Some((place, ranges.iter().map(column).collect::<Option<Vec<_>>>()?))
     }
 
     fn after(&self, place: usize, columns: &[usize]) -> Option<Next> {
         let next = place + 1;
         let group = self.metadata.row_group(*self.left.groups.get(next)?);
-        let range = |column: &usize| chunk_range(group.column(*column).byte_range());
+        let range = |column: &usize| chunk_range(group.column(*column));
         Some(Next {
             ranges: columns.iter().map(range).collect(),
             is_last: next + 1 == self.left.groups.len(),
@@ -109,7 +108,8 @@ fn cannot_be_pruned(group: &RowGroupMetaData) -> bool {
     })
 }
 
-fn chunk_range((start, length): (u64, u64)) -> Range<u64> {
+fn chunk_range(column: &ColumnChunkMetaData) -> Range<u64> {
+    let (start, length) = column.byte_range();
     start..start + length
 }
 

@@ -73,7 +73,7 @@ impl DebianCache {
         });
         let status = status.transpose()?;
         let archives = scratch.path().join("archives");
-        let debs = download(set.names, (status.as_deref(), set.essential), &archives, progress)?;
+        let debs = download(set.names, status.as_deref(), set.essential, &archives, progress)?;
         let folder = unpack(&debs, &self.folder, progress)?;
         self.store(set, &folder).map_err(Error::io("write in", &self.folder))?;
         Ok(folder)

@@ -32,7 +32,8 @@ const MANNER: &str = "2";
 /// its archive.
 pub fn download(
     packages: &[String],
-    (installed, essential): (Option<&Path>, bool),
+    installed: Option<&Path>,
+    essential: bool,
     into: &Path,
     progress: BuildProgress<'_>,
 ) -> Result<Vec<PathBuf>> {
@@ -251,7 +252,7 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         for bad in ["-o", "--allow-unauthenticated", "", "a b", "a;b", "./x.deb"] {
             let error =
-                download(&[bad.to_owned()], (None, true), scratch.path(), &ignore).unwrap_err();
+                download(&[bad.to_owned()], None, true, scratch.path(), &ignore).unwrap_err();
             assert!(matches!(error, Error::NoPackage { .. }), "{error}");
         }
     }

@@ -56,9 +56,9 @@ impl LazyMount {
         let ImageReaders { metadata, layers } = readers;
         let device = connection()?;
         let fuse = mount_fuse(device.as_fd(), form)?;
-        let parts = (&metadata, &layers[..]);
         let failures = Arc::default();
-        let requests = serve(form, device.as_fd(), parts, &failures, (runtime, ServerStart::New))?;
+        let start = ServerStart::New;
+        let requests = serve(form, device.as_fd(), &metadata, &layers, &failures, runtime, start)?;
         let began = Instant::now();
         let (root, files) = match form {
             Form::Fuse => (fuse, None),
@@ -78,13 +78,13 @@ impl LazyMount {
         readers: ImageReaders,
         runtime: &Handle,
         form: Form,
-        (root, device): (OwnedFd, OwnedFd),
+        root: OwnedFd,
+        device: OwnedFd,
     ) -> Result<Self> {
         let ImageReaders { metadata, layers } = readers;
-        let parts = (&metadata, &layers[..]);
         let failures = Arc::default();
         let start = ServerStart::TakeOver;
-        let requests = serve(form, device.as_fd(), parts, &failures, (runtime, start))?;
+        let requests = serve(form, device.as_fd(), &metadata, &layers, &failures, runtime, start)?;
         Ok(Self { root, metadata, layers, device, requests, failures, _files: None })
     }
 
@@ -208,9 +208,11 @@ enum ServerStart {
 fn serve(
     form: Form,
     device: BorrowedFd<'_>,
-    (metadata, layers): (&Arc<BlobReader>, &[Arc<BlobReader>]),
+    metadata: &Arc<BlobReader>,
+    layers: &[Arc<BlobReader>],
     failures: &Arc<MountFailures>,
-    (runtime, start): (&Handle, ServerStart),
+    runtime: &Handle,
+    start: ServerStart,
 ) -> Result<Arc<AtomicU64>> {
     let failures = Arc::clone(failures);
     match form {

@@ -129,9 +129,9 @@ impl SourceOrigins {
         let Some(parent) = route.parent(route.stripe(blob, range.start)) else {
             return self.ask_beside(route, blob, range).await;
         };
-        let whole = (range.clone(), deadline::is_over());
+        let if_here = deadline::is_over();
         if route.may_ask(&parent)
-            && let Some(from) = self.ask(route, &parent, blob, whole).await
+            && let Some(from) = self.ask(route, &parent, blob, range.clone(), if_here).await
         {
             return Some(from);
         }
@@ -147,7 +147,7 @@ impl SourceOrigins {
         range: &Range<u64>,
     ) -> Option<From> {
         let other = route.beside.to_ask()?;
-        let found = self.ask(route, &other, blob, (range.clone(), true)).await;
+        let found = self.ask(route, &other, blob, range.clone(), true).await;
         route.beside.had(found.is_some());
         found
     }
@@ -162,7 +162,7 @@ impl SourceOrigins {
         range: &Range<u64>,
     ) -> Option<From> {
         let other = route.other_parent(failed)?;
-        self.ask(route, &other, blob, (range.clone(), true)).await
+        self.ask(route, &other, blob, range.clone(), true).await
     }
 
     async fn ask(
@@ -170,7 +170,8 @@ impl SourceOrigins {
         route: &Arc<BlobRoute>,
         peer: &Arc<PeerState>,
         blob: &OciDigest,
-        (range, if_here): (Range<u64>, bool),
+        range: Range<u64>,
+        if_here: bool,
     ) -> Option<From> {
         let image = route.image.clone();
         let blob = blob.clone();
@@ -208,7 +209,8 @@ impl SourceOrigins {
     /// Reads the rest of a range of which a host has sent the beginning.
     async fn instead_of(
         &self,
-        (failed, failure): (&PeerState, &PeerFailure),
+        failed: &PeerState,
+        failure: &PeerFailure,
         route: &Arc<BlobRoute>,
         blob: &OciDigest,
         left: &Range<u64>,
@@ -256,11 +258,11 @@ impl BegunRange {
                         Err(failure) => {
                             let failed = Arc::clone(peer);
                             let shared = &self.shared;
-                            let failed = (&*failed, &failure);
                             let route = &self.route;
                             let blob = &self.blob;
                             let left = &self.left;
-                            self.from = shared.instead_of(failed, route, blob, left).await?;
+                            let other = shared.instead_of(&failed, &failure, route, blob, left);
+                            self.from = other.await?;
                             continue;
                         }
                     }

@@ -96,7 +96,7 @@ impl Host {
         patience: Patience,
     ) -> Self {
         let usual = Duration::from_secs(45);
-        Self::reading(image, Arc::clone(registry) as _, parents, (patience, usual)).await
+        Self::reading(image, Arc::clone(registry) as _, parents, patience, usual).await
     }
 
     /// With this time for a read.
@@ -104,7 +104,8 @@ impl Host {
         image: &Image,
         origin: Arc<dyn BlockSource>,
         parents: &[Option<SocketAddr>],
-        (patience, within): (Patience, Duration),
+        patience: Patience,
+        within: Duration,
     ) -> Self {
         let dial = Arc::new(Dial::default());
         let upstreams = Arc::new(Upstreams::new(Arc::clone(&dial) as _, patience));

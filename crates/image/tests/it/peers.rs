@@ -215,13 +215,13 @@ async fn a_read_fails_within_its_time_below_hosts_that_wait_for_each_other() {
         Arc::new(source.faults(&[SourceFault::Stall; 100]))
     };
     let patience = Patience { silence: hours, work: hours, ..Patience::default() };
-    let time = (patience, Duration::from_secs(1));
+    let second = Duration::from_secs(1);
     let (mut hosts, mut sources): (Vec<Host>, Vec<Arc<MemorySource>>) = (Vec::new(), Vec::new());
     for _ in 0..3 {
         let source = silent();
         let parent = hosts.last().map(|host| host.address);
         let origin = Arc::new(Retried::new(Arc::clone(&source), policy));
-        hosts.push(Host::reading(&image, origin, &[parent], time).await);
+        hosts.push(Host::reading(&image, origin, &[parent], patience, second).await);
         sources.push(source);
     }
     let requests = || sources[2].requested.lock().unwrap().len();

@@ -76,16 +76,18 @@ fn a_killed_server_is_replaced_without_failed_reads() {
     for (number, form) in FORMS.into_iter().enumerate() {
         // Before the first lookup, during a lookup, and during reads.
         for read_before in [None, Some(0), Some(100_000), Some(3 << 20)] {
-            check(scratch.path(), (number, form), &image, (&blocks, &runtime), read_before);
+            check(scratch.path(), number, form, &image, &blocks, &runtime, read_before);
         }
     }
 }
 
 fn check(
     folder: &Path,
-    (number, form): (usize, Form),
+    number: usize,
+    form: Form,
     image: &Image,
-    (blocks, runtime): (&Arc<BlockStore>, &Runtime),
+    blocks: &Arc<BlockStore>,
+    runtime: &Runtime,
     read_before: Option<usize>,
 ) {
     let (mut child, root, device) = server(folder, number);
@@ -106,7 +108,7 @@ fn check(
     child.wait().unwrap();
     let copy = root.try_clone().unwrap();
     let readers = ImageReaders::new(image, blocks).unwrap();
-    let next = LazyMount::take_over(readers, runtime.handle(), form, (copy, device)).unwrap();
+    let next = LazyMount::take_over(readers, runtime.handle(), form, copy, device).unwrap();
     let (found, opened) = reader.join().unwrap();
     assert!(found == noise(1, BYTES) && found.starts_with(&begun), "{form:?} {read_before:?}");
     assert!(reading.join().unwrap() == noise(2, 5000));

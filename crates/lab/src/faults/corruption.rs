@@ -40,13 +40,13 @@ pub fn start(bridge: &mut Socket, machine: &Machine) -> Result<()> {
     let program = loaded.map_err(Error::step("load a program that damages packets"))?;
     let mut batch = Batch::new();
     let queue = fixed(port(machine.number), 0xffff_0000, TC_H_CLSACT, 0);
-    let kind = (RTM_NEWQDISC, NLM_F_CREATE | NLM_F_REPLACE);
-    batch.add("add a classifier to a link", kind, &queue, |a| {
+    let flags = NLM_F_CREATE | NLM_F_REPLACE;
+    batch.add("add a classifier to a link", RTM_NEWQDISC, flags, &queue, |a| {
         a.text(TCA_KIND, "clsact");
     });
     let info = 1 << 16 | u32::from(IPV4.to_be());
     let filter = fixed(port(machine.number), 0, TC_H_INGRESS, info);
-    batch.add("damage the packets of a host", (RTM_NEWTFILTER, NEW), &filter, |a| {
+    batch.add("damage the packets of a host", RTM_NEWTFILTER, NEW, &filter, |a| {
         a.text(TCA_KIND, "bpf").nest(TCA_OPTIONS, |a| {
             a.u32(TCA_BPF_FD, program.as_fd().as_raw_fd() as u32);
             a.text(TCA_BPF_NAME, "snowmelt-lab");
@@ -60,7 +60,7 @@ pub fn start(bridge: &mut Socket, machine: &Machine) -> Result<()> {
 pub fn stop(bridge: &mut Socket, machine: &Machine) -> Result<()> {
     let mut batch = Batch::new();
     let queue = fixed(port(machine.number), 0xffff_0000, TC_H_CLSACT, 0);
-    batch.add("remove the classifier of a link", (RTM_DELQDISC, 0), &queue, |_| {});
+    batch.add("remove the classifier of a link", RTM_DELQDISC, 0, &queue, |_| {});
     match bridge.run(batch) {
         Err(failed) if is_absent(&failed) => Ok(()),
         done => Ok(done?),

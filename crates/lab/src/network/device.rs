@@ -24,7 +24,7 @@ pub const fn port(host: u32) -> u32 {
 
 /// Creates the bridge, up. It learns the hosts' MAC addresses, and has no spanning tree.
 pub fn add_bridge(batch: &mut Batch) {
-    batch.add("make the bridge", (RTM_NEWLINK, NEW), &link(BRIDGE, IFF_UP, IFF_UP), |a| {
+    batch.add("make the bridge", RTM_NEWLINK, NEW, &link(BRIDGE, IFF_UP, IFF_UP), |a| {
         a.text(IFLA_IFNAME, "bridge0").nest(IFLA_LINKINFO, |a| {
             a.text(IFLA_INFO_KIND, "bridge").nest(IFLA_INFO_DATA, |a| {
                 // Hosts use unicast only, so the bridge sends no multicast queries.
@@ -38,7 +38,7 @@ pub fn add_bridge(batch: &mut Batch) {
 /// bridge's namespace; no device is moved.
 pub fn add_link(batch: &mut Batch, host: u32, name: &str, namespace: BorrowedFd<'_>) {
     let up = link(port(host), IFF_UP, IFF_UP);
-    batch.add("make the link to a host", (RTM_NEWLINK, NEW), &up, |a| {
+    batch.add("make the link to a host", RTM_NEWLINK, NEW, &up, |a| {
         a.text(IFLA_IFNAME, name).u32(IFLA_MASTER, BRIDGE).nest(IFLA_LINKINFO, |a| {
             a.text(IFLA_INFO_KIND, "veth").nest(IFLA_INFO_DATA, |a| {
                 a.nest_after(VETH_INFO_PEER, &link(ETH0, 0, 0), |a| {
@@ -55,7 +55,7 @@ pub fn configure(batch: &mut Batch, address: Ipv4Addr, prefix: u8) {
     set(batch, "set up the loopback device of a host", LOOPBACK, true);
     let mut fixed = vec![AF_INET, prefix, 0, RT_SCOPE_UNIVERSE];
     fixed.extend(ETH0.to_ne_bytes());
-    batch.add("give a host its address", (RTM_NEWADDR, NEW), &fixed, |a| {
+    batch.add("give a host its address", RTM_NEWADDR, NEW, &fixed, |a| {
         a.bytes(IFA_LOCAL, &address.octets()).bytes(IFA_ADDRESS, &address.octets());
     });
     set(batch, "set up the link of a host", ETH0, true);
@@ -66,8 +66,8 @@ pub fn configure(batch: &mut Batch, address: Ipv4Addr, prefix: u8) {
 /// 1024: too few for 33 hosts that know each other.
 pub fn add_neighbours<'a>(batch: &mut Batch, others: impl IntoIterator<Item = &'a Machine>) {
     for other in others {
-        let kind = (RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_REPLACE);
-        batch.add("add a host as neighbour of another", kind, &neighbour(), |a| {
+        let flags = NLM_F_CREATE | NLM_F_REPLACE;
+        batch.add("add a host as neighbour of another", RTM_NEWNEIGH, flags, &neighbour(), |a| {
             a.bytes(NDA_DST, &other.ip().octets()).bytes(NDA_LLADDR, &mac(other.number));
         });
     }
@@ -76,20 +76,20 @@ pub fn add_neighbours<'a>(batch: &mut Batch, others: impl IntoIterator<Item = &'
 /// Sets a device up or down.
 pub fn set(batch: &mut Batch, step: &'static str, index: u32, up: bool) {
     let flags = if up { IFF_UP } else { 0 };
-    batch.add(step, (RTM_NEWLINK, 0), &link(index, flags, IFF_UP), |_| {});
+    batch.add(step, RTM_NEWLINK, 0, &link(index, flags, IFF_UP), |_| {});
 }
 
 /// Drops packets to an address (a blackhole route), or no longer. The route may exist already.
 pub fn set_blackhole(batch: &mut Batch, address: Ipv4Addr, enabled: bool) {
-    let (step, kind) = match enabled {
-        true => ("partition a host from another", (RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE)),
-        false => ("reconnect a host to another", (RTM_DELROUTE, 0)),
+    let (step, kind, flags) = match enabled {
+        true => ("partition a host from another", RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE),
+        false => ("reconnect a host to another", RTM_DELROUTE, 0),
     };
     let table = RT_TABLE_MAIN;
     let scope = RT_SCOPE_UNIVERSE;
     let mut fixed = vec![AF_INET, 32, 0, 0, table, RTPROT_STATIC, scope, RTN_BLACKHOLE];
     fixed.extend([0; 4]);
-    batch.add(step, kind, &fixed, |a| {
+    batch.add(step, kind, flags, &fixed, |a| {
         a.bytes(RTA_DST, &address.octets());
     });
 }

@@ -31,7 +31,7 @@ pub fn add(socket: &mut Socket, index: u32, link: LabLink) -> Result<()> {
     if let Some(rate) = link.rate {
         let mut batch = Batch::new();
         let (parent, handle) = if link.delay.is_some() { (CLASS, INNER) } else { (ROOT, OUTER) };
-        add_rate(&mut batch, index, rate, (parent, handle));
+        add_rate(&mut batch, index, rate, parent, handle);
         run(socket, batch, "slow down", "sch_tbf")?;
     }
     Ok(())
@@ -43,7 +43,7 @@ pub fn remove(socket: &mut Socket, index: u32, link: LabLink) -> Result<()> {
         return Ok(());
     }
     let mut batch = Batch::new();
-    batch.add("remove the shape of a link", (RTM_DELQDISC, 0), &fixed(index, ROOT, OUTER), |_| {});
+    batch.add("remove the shape of a link", RTM_DELQDISC, 0, &fixed(index, ROOT, OUTER), |_| {});
     Ok(socket.run(batch)?)
 }
 
@@ -56,12 +56,12 @@ fn run(socket: &mut Socket, batch: Batch, what: &'static str, module: &'static s
 }
 
 /// `sch_tbf`: `struct tc_tbf_qopt` and its attributes.
-fn add_rate(batch: &mut Batch, index: u32, rate: BitRate, (parent, handle): (u32, u32)) {
+fn add_rate(batch: &mut Batch, index: u32, rate: BitRate, parent: u32, handle: u32) {
     let bytes = rate.bytes();
     // The burst is what the link sends in 2 ms, the queue what it sends in 50 ms.
     let burst = (bytes / 500).max(MIN_BURST) as u32;
     let limit = u64::from(burst).saturating_add(bytes / 20).min(u32::MAX.into()) as u32;
-    batch.add("shape a link", (RTM_NEWQDISC, NEW), &fixed(index, parent, handle), |a| {
+    batch.add("shape a link", RTM_NEWQDISC, NEW, &fixed(index, parent, handle), |a| {
         a.text(TCA_KIND, "tbf").nest(TCA_OPTIONS, |a| {
             a.bytes(TCA_TBF_PARMS, &bucket(u32::try_from(bytes).unwrap_or(u32::MAX), limit));
             a.bytes(TCA_TBF_RATE64, &bytes.to_ne_bytes());
@@ -83,7 +83,7 @@ fn bucket(rate: u32, limit: u32) -> [u8; 36] {
 fn add_delay(batch: &mut Batch, index: u32, nanoseconds: i64) {
     let mut options = [0; 24];
     options[4..8].copy_from_slice(&QUEUE_PACKETS.to_ne_bytes());
-    batch.add("delay a link", (RTM_NEWQDISC, NEW), &fixed(index, ROOT, OUTER), |a| {
+    batch.add("delay a link", RTM_NEWQDISC, NEW, &fixed(index, ROOT, OUTER), |a| {
         a.text(TCA_KIND, "netem").nest_after(TCA_OPTIONS, &options, |a| {
             a.bytes(TCA_NETEM_LATENCY64, &nanoseconds.to_ne_bytes());
         });

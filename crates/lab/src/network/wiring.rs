@@ -26,8 +26,10 @@ pub(crate) fn add_bridge(lab: &Lab) -> Result<Namespace> {
 /// of those members that are to start.
 pub(crate) fn connect(
     bridge: &mut Namespace,
-    (before, new): (&[LabMember], &[LabMember]),
-    (starts, program): (impl Fn(&LabMember) -> bool, &impl LabProgram),
+    before: &[LabMember],
+    new: &[LabMember],
+    starts: impl Fn(&LabMember) -> bool,
+    program: &impl LabProgram,
 ) -> Result<()> {
     let files = new.iter().map(|member| member.machine().namespace.clone()).collect();
     let mut namespaces = namespace::make(files)?;

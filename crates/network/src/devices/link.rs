@@ -35,7 +35,7 @@ pub fn fixed(index: u32, flags: u32, change: u32) -> [u8; FIXED] {
 /// Creates a veth pair: `name` here, and the other end in the namespace as `egress0`. Both are
 /// down: the kernel sets neither up before both exist.
 pub fn add_pair(batch: &mut Batch, name: &str, namespace: BorrowedFd<'_>) {
-    batch.add("make the pair of devices", (RTM_NEWLINK, NEW), &fixed(0, 0, 0), |a| {
+    batch.add("make the pair of devices", RTM_NEWLINK, NEW, &fixed(0, 0, 0), |a| {
         a.text(IFLA_IFNAME, name).nest(IFLA_LINKINFO, |a| {
             a.text(IFLA_INFO_KIND, "veth").nest(IFLA_INFO_DATA, |a| {
                 let peer = fixed(EGRESS, 0, 0);
@@ -68,7 +68,7 @@ pub struct Overlay {
 /// entries come from [`super::route`].
 pub fn add_overlay(batch: &mut Batch, overlay: &Overlay, namespace: BorrowedFd<'_>) {
     let up = fixed(OVERLAY, IFF_UP | IFF_NOARP, IFF_UP | IFF_NOARP);
-    batch.add("make the overlay's device", (RTM_NEWLINK, NEW), &up, |a| {
+    batch.add("make the overlay's device", RTM_NEWLINK, NEW, &up, |a| {
         a.text(IFLA_IFNAME, "overlay0");
         a.bytes(IFLA_ADDRESS, &overlay.mac).u32(IFLA_MTU, overlay.mtu);
         a.u32(IFLA_NET_NS_FD, namespace.as_raw_fd() as u32);
@@ -98,7 +98,7 @@ fn overlay_data(a: &mut Attributes<'_>, overlay: &Overlay) {
 /// Makes the kernel assign no IPv6 addresses to a device.
 pub fn without_ipv6_addresses(batch: &mut Batch, index: u32) {
     let step = "disable IPv6 on the host's end of the pair";
-    batch.add(step, (RTM_NEWLINK, 0), &fixed(index, 0, 0), |a| {
+    batch.add(step, RTM_NEWLINK, 0, &fixed(index, 0, 0), |a| {
         a.nest(IFLA_AF_SPEC, |a| {
             a.nest(u16::from(AF_INET6), |a| {
                 a.u8(IFLA_INET6_ADDR_GEN_MODE, IN6_ADDR_GEN_MODE_NONE);
@@ -113,24 +113,24 @@ pub fn without_ipv6_addresses(batch: &mut Batch, index: u32) {
 pub fn without_localhost(batch: &mut Batch) {
     let mut fixed = vec![AF_INET, 8, 0, RT_SCOPE_HOST];
     fixed.extend(LOOPBACK.to_ne_bytes());
-    batch.add("remove the loopback device's address", (RTM_DELADDR, 0), &fixed, |a| {
+    batch.add("remove the loopback device's address", RTM_DELADDR, 0, &fixed, |a| {
         a.bytes(IFA_LOCAL, &[127, 0, 0, 1]);
     });
 }
 
 /// Sets a device up.
 pub fn set_up(batch: &mut Batch, step: &'static str, index: u32) {
-    batch.add(step, (RTM_NEWLINK, 0), &fixed(index, IFF_UP, IFF_UP), |_| {});
+    batch.add(step, RTM_NEWLINK, 0, &fixed(index, IFF_UP, IFF_UP), |_| {});
 }
 
 /// Sets a device down.
 pub fn set_down(batch: &mut Batch, step: &'static str, index: u32) {
-    batch.add(step, (RTM_NEWLINK, 0), &fixed(index, 0, IFF_UP), |_| {});
+    batch.add(step, RTM_NEWLINK, 0, &fixed(index, 0, IFF_UP), |_| {});
 }
 
 /// Removes a device.
 pub fn remove(batch: &mut Batch, step: &'static str, index: u32) {
-    batch.add(step, (RTM_DELLINK, 0), &fixed(index, 0, 0), |_| {});
+    batch.add(step, RTM_DELLINK, 0, &fixed(index, 0, 0), |_| {});
 }
 
 /// The MTU inside the overlay, for an MTU of the underlay.
@@ -169,14 +169,14 @@ impl Link {
 /// A device by its index.
 pub fn by_index(socket: &mut Socket, index: u32) -> Result<Option<Link>, BatchFailure> {
     let mut batch = Batch::new();
-    batch.add("query a device", (RTM_GETLINK, 0), &fixed(index, 0, 0), |_| {});
+    batch.add("query a device", RTM_GETLINK, 0, &fixed(index, 0, 0), |_| {});
     one(socket, batch)
 }
 
 /// A device by its name.
 pub fn by_name(socket: &mut Socket, name: &str) -> Result<Option<Link>, BatchFailure> {
     let mut batch = Batch::new();
-    batch.add("query a device", (RTM_GETLINK, 0), &fixed(0, 0, 0), |a| {
+    batch.add("query a device", RTM_GETLINK, 0, &fixed(0, 0, 0), |a| {
         a.text(IFLA_IFNAME, name);
     });
     one(socket, batch)
@@ -197,7 +197,7 @@ fn is_missing(failed: &BatchFailure) -> bool {
 /// The device that has an address.
 pub fn of_address(socket: &mut Socket, address: IpAddr) -> Result<Option<Link>, BatchFailure> {
     let mut batch = Batch::new();
-    batch.add("list the host's addresses", (RTM_GETADDR, NLM_F_DUMP), &[AF_UNSPEC; 8], |_| {});
+    batch.add("list the host's addresses", RTM_GETADDR, NLM_F_DUMP, &[AF_UNSPEC; 8], |_| {});
     let octets = octets(address);
     let index = socket.ask(batch)?.iter().find_map(|message| {
         let is = |kind| message.attribute(8, kind) == Some(&*octets);

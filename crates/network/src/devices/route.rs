@@ -37,24 +37,24 @@ pub enum NextHop {
 
 /// Adds a route that must not exist yet.
 pub fn add(batch: &mut Batch, step: &'static str, route: &Route) {
-    put(batch, step, (RTM_NEWROUTE, NEW), route);
+    put(batch, step, RTM_NEWROUTE, NEW, route);
 }
 
 /// Removes a route.
 pub fn remove(batch: &mut Batch, step: &'static str, route: &Route) {
-    put(batch, step, (RTM_DELROUTE, 0), route);
+    put(batch, step, RTM_DELROUTE, 0, route);
 }
 
-fn put(batch: &mut Batch, step: &'static str, kind: (u16, u16), route: &Route) {
+fn put(batch: &mut Batch, step: &'static str, kind: u16, flags: u16, route: &Route) {
     let family = if route.range.is_ipv4() { AF_INET } else { AF_INET6 };
-    let (table, scope, what, flags) = match route.next_hop {
+    let (table, scope, what, of_hop) = match route.next_hop {
         NextHop::Local => (RT_TABLE_LOCAL, RT_SCOPE_HOST, RTN_LOCAL, 0),
         NextHop::Via { .. } => (RT_TABLE_MAIN, RT_SCOPE_UNIVERSE, RTN_UNICAST, RTNH_F_ONLINK),
     };
     let prefix = route.range.prefix();
     let mut fixed = vec![family, prefix, 0, 0, table, RTPROT_STATIC, scope, what];
-    fixed.extend(flags.to_ne_bytes());
-    batch.add(step, kind, &fixed, |a| {
+    fixed.extend(of_hop.to_ne_bytes());
+    batch.add(step, kind, flags, &fixed, |a| {
         a.bytes(RTA_DST, &octets(route.range.base())).u32(RTA_OIF, route.device);
         if let NextHop::Via { gateway, source } = route.next_hop {
             via(a, gateway, route.range.is_ipv4());
@@ -72,7 +72,7 @@ pub fn device_to(socket: &mut Socket, target: IpAddr) -> Result<Option<u32>, Bat
     fixed[0] = family;
     fixed[1] = bits;
     let mut batch = Batch::new();
-    batch.add("look up a route", (RTM_GETROUTE, 0), &fixed, |a| {
+    batch.add("look up a route", RTM_GETROUTE, 0, &fixed, |a| {
         a.bytes(RTA_DST, &octets(target));
     });
     match socket.ask(batch) {
@@ -118,8 +118,8 @@ pub fn add_peer(batch: &mut Batch, peer: &JobPeer, source: Ipv4Addr) {
         add(batch, "add the route to a host", &route);
     }
     let mac = mac_of(peer.range4);
-    put_neighbour(batch, "add a host as neighbour", (RTM_NEWNEIGH, NEW), peer, mac);
-    put_forwarding(batch, "add the forwarding entry of a host", (RTM_NEWNEIGH, NEW), peer, mac);
+    put_neighbour(batch, "add a host as neighbour", RTM_NEWNEIGH, NEW, peer, mac);
+    put_forwarding(batch, "add the forwarding entry of a host", RTM_NEWNEIGH, NEW, peer, mac);
 }
 
 /// Removes the entries for another host's part of the range.
@@ -128,8 +128,8 @@ pub fn remove_peer(batch: &mut Batch, peer: &JobPeer, source: Ipv4Addr) {
         remove(batch, "remove the route to a host", &route);
     }
     let mac = mac_of(peer.range4);
-    put_neighbour(batch, "remove a host as neighbour", (RTM_DELNEIGH, 0), peer, mac);
-    put_forwarding(batch, "remove the forwarding entry of a host", (RTM_DELNEIGH, 0), peer, mac);
+    put_neighbour(batch, "remove a host as neighbour", RTM_DELNEIGH, 0, peer, mac);
+    put_forwarding(batch, "remove the forwarding entry of a host", RTM_DELNEIGH, 0, peer, mac);
 }
 
 fn routes_to(peer: &JobPeer, source: Ipv4Addr) -> [Route; 2] {
@@ -142,17 +142,16 @@ fn routes_to(peer: &JobPeer, source: Ipv4Addr) -> [Route; 2] {
     [of(peer.range4, Some(source)), of(peer.range6, None)]
 }
 
-type NeighbourKind = (u16, u16);
-
 fn put_neighbour(
     batch: &mut Batch,
     step: &'static str,
-    kind: NeighbourKind,
+    kind: u16,
+    flags: u16,
     peer: &JobPeer,
     mac: [u8; 6],
 ) {
     let gateway = gateway_of(mac_of(peer.range4));
-    batch.add(step, kind, &neighbour(AF_INET6, 0), |a| {
+    batch.add(step, kind, flags, &neighbour(AF_INET6, 0), |a| {
         a.bytes(NDA_DST, &gateway.octets()).bytes(NDA_LLADDR, &mac);
     });
 }
@@ -160,11 +159,12 @@ fn put_neighbour(
 fn put_forwarding(
     batch: &mut Batch,
     step: &'static str,
-    kind: NeighbourKind,
+    kind: u16,
+    flags: u16,
     peer: &JobPeer,
     mac: [u8; 6],
 ) {
-    batch.add(step, kind, &neighbour(AF_BRIDGE, NTF_SELF), |a| {
+    batch.add(step, kind, flags, &neighbour(AF_BRIDGE, NTF_SELF), |a| {
         a.bytes(NDA_LLADDR, &mac).bytes(NDA_DST, &octets(peer.host));
     });
 }

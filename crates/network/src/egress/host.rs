@@ -115,7 +115,7 @@ impl Gate {
         let mut batch = Batch::new();
         let mut fixed = vec![AF_INET, 31, 0, 0];
         fixed.extend(ours.to_ne_bytes());
-        batch.add("give the host's end an address", (RTM_NEWADDR, NEW), &fixed, |a| {
+        batch.add("give the host's end an address", RTM_NEWADDR, NEW, &fixed, |a| {
             a.bytes(IFA_LOCAL, &pair.host.octets()).bytes(IFA_ADDRESS, &pair.host.octets());
         });
         if std::path::Path::new("/proc/sys/net/ipv6").exists() {
@@ -182,7 +182,7 @@ impl Gate {
 /// Makes the host forward packets that arrive at a device.
 fn forward(batch: &mut Batch, index: u32) {
     let fixed = link::fixed(index, 0, 0);
-    batch.add("enable forwarding on a device", (RTM_NEWLINK, 0), &fixed, |a| {
+    batch.add("enable forwarding on a device", RTM_NEWLINK, 0, &fixed, |a| {
         a.nest(IFLA_AF_SPEC, |a| {
             a.nest(u16::from(AF_INET), |a| {
                 a.nest(SETTINGS, |a| {

@@ -26,7 +26,7 @@ pub fn grant(egress: &Egress, pair: AddressPair, overlays: u16) -> (Batch, Batch
     let mut batch = Batch::new();
     let mut fixed = vec![AF_INET, 31, 0, 0];
     fixed.extend(EGRESS.to_ne_bytes());
-    batch.add("give the pair an address", (RTM_NEWADDR, NEW), &fixed, |a| {
+    batch.add("give the pair an address", RTM_NEWADDR, NEW, &fixed, |a| {
         a.bytes(IFA_LOCAL, &own.octets()).bytes(IFA_ADDRESS, &own.octets());
     });
     link::set_up(&mut batch, "set up the job's end of the pair", EGRESS);

@@ -128,7 +128,7 @@ impl FilterTable {
         let name = name.to_owned();
         let batch = Batch::new();
         let mut table = Self { name, is_owned, family: IPV4, batch };
-        table.batch.add("begin rules about packets", (BATCH_BEGIN, 0), &[0, 0, 0, 10], |_| {});
+        table.batch.add("begin rules about packets", BATCH_BEGIN, 0, &[0, 0, 0, 10], |_| {});
         table.begin();
         table
     }
@@ -144,7 +144,7 @@ impl FilterTable {
         let name = &self.name;
         let flags = if self.is_owned { OWNED } else { 0 };
         let fixed = [self.family, 0, 0, 0];
-        self.batch.add("make a table of rules", (NEW_TABLE, NEW), &fixed, |a| {
+        self.batch.add("make a table of rules", NEW_TABLE, NEW, &fixed, |a| {
             a.text(1, name).be32(2, flags);
         });
     }
@@ -152,10 +152,9 @@ impl FilterTable {
     /// Adds a chain with its rules; packets that no rule decides are accepted.
     pub fn chain(&mut self, hook: Hook, rules: &[&[RulePart]]) {
         let (name, kind, number, priority) = hook.parts();
-        let chain = (NEW_CHAIN, NLM_F_CREATE);
         let table = self.name.clone();
         let fixed = [self.family, 0, 0, 0];
-        self.batch.add("make a chain of rules", chain, &fixed, |a| {
+        self.batch.add("make a chain of rules", NEW_CHAIN, NLM_F_CREATE, &fixed, |a| {
             a.text(1, &table).text(3, name);
             a.nest(4, |a| {
                 a.be32(1, number).be32(2, priority as u32);
@@ -163,8 +162,8 @@ impl FilterTable {
             a.text(7, kind);
         });
         for parts in rules {
-            let rule = (NEW_RULE, NLM_F_CREATE | NLM_F_APPEND);
-            self.batch.add("add a rule about packets", rule, &fixed, |a| {
+            let flags = NLM_F_CREATE | NLM_F_APPEND;
+            self.batch.add("add a rule about packets", NEW_RULE, flags, &fixed, |a| {
                 a.text(1, &table).text(2, name);
                 a.nest(4, |a| parts.iter().for_each(|part| put(a, *part)));
             });
@@ -173,15 +172,15 @@ impl FilterTable {
 
     /// The messages to send.
     pub fn finish(mut self) -> Batch {
-        self.batch.add("end rules about packets", (BATCH_END, 0), &[0, 0, 0, 10], |_| {});
+        self.batch.add("end rules about packets", BATCH_END, 0, &[0, 0, 0, 10], |_| {});
         self.batch
     }
 }
 
 fn put(a: &mut Attributes<'_>, part: RulePart) {
     match part {
-        RulePart::From(device, is) => put_device(a, (IN_DEVICE, IN_NAME), device, is),
-        RulePart::To(device, is) => put_device(a, (OUT_DEVICE, OUT_NAME), device, is),
+        RulePart::From(device, is) => put_device(a, IN_DEVICE, IN_NAME, device, is),
+        RulePart::To(device, is) => put_device(a, OUT_DEVICE, OUT_NAME, device, is),
         RulePart::Ipv6 => {
             meta(a, FAMILY);
             compare(a, true, &[IPV6]);
@@ -262,7 +261,7 @@ fn mask(a: &mut Attributes<'_>, value: &[u8]) {
     });
 }
 
-fn put_device(a: &mut Attributes<'_>, (number, name): (u32, u32), device: Device, is: bool) {
+fn put_device(a: &mut Attributes<'_>, number: u32, name: u32, device: Device, is: bool) {
     match device {
         Device::Number(index) => {
             meta(a, number);

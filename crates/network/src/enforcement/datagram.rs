@@ -31,7 +31,7 @@ const PART: usize = 16;
 /// Answers `sendto`.
 pub fn send_to(function: &NotifiedFunction, call: &NotifiedCall) -> Result<CallAnswer, Errno> {
     let [socket, data, length, _, name, name_length] = call.arguments;
-    send(function, call, (socket, name, name_length), || {
+    send(function, call, socket, name, name_length, || {
         let mut bytes = vec![0; bounded(length)?];
         message::read(call, data, &mut bytes)?;
         Ok(bytes)
@@ -50,7 +50,7 @@ pub fn send_message(function: &NotifiedFunction, call: &NotifiedCall) -> Result<
     }
     // The upper half is padding.
     let length = number(&header, NAME_LENGTH) & u64::from(u32::MAX);
-    send(function, call, (socket, number(&header, NAME), length), || {
+    send(function, call, socket, number(&header, NAME), length, || {
         gather(call, number(&header, PARTS), number(&header, PARTS_COUNT))
     })
 }
@@ -58,7 +58,9 @@ pub fn send_message(function: &NotifiedFunction, call: &NotifiedCall) -> Result<
 fn send(
     function: &NotifiedFunction,
     call: &NotifiedCall,
-    (socket, name, name_length): (u64, u64, u64),
+    socket: u64,
+    name: u64,
+    name_length: u64,
     data: impl FnOnce() -> Result<Vec<u8>, Errno>,
 ) -> Result<CallAnswer, Errno> {
     let Some(SocketAddr::V6(wanted)) = sockaddr::read(call, name, name_length)? else {

@@ -66,7 +66,8 @@ impl DualStack {
         if let Some(program) = kept.get(&key) {
             return Ok(program.clone());
         }
-        let program = Arc::new(VerifiedProgram::load(Hook::Packets, redirect(key)?)?);
+        let program =
+            Arc::new(VerifiedProgram::load(Hook::Packets, redirect(spec.own4, spec.own6)?)?);
         if kept.len() >= MAX_CACHED {
             kept.clear();
         }
@@ -85,11 +86,11 @@ fn put(batch: &mut Batch, device: u32, program: &VerifiedProgram) {
         bytes
     };
     let queue = fixed(0xffff_0000, TC_H_CLSACT, 0);
-    batch.add("add a classifier for incoming packets", (RTM_NEWQDISC, NEW), &queue, |a| {
+    batch.add("add a classifier for incoming packets", RTM_NEWQDISC, NEW, &queue, |a| {
         a.text(TCA_KIND, "clsact");
     });
     let filter = fixed(0, TC_H_INGRESS, 1 << 16 | u32::from(ETHERNET_IPV6.to_be()));
-    batch.add("assign packets to dual-stack sockets", (RTM_NEWTFILTER, NEW), &filter, |a| {
+    batch.add("assign packets to dual-stack sockets", RTM_NEWTFILTER, NEW, &filter, |a| {
         a.text(TCA_KIND, "bpf").nest(TCA_OPTIONS, |a| {
             a.u32(TCA_BPF_FD, program.as_fd().as_raw_fd() as u32);
             a.text(TCA_BPF_NAME, "snowmelt");
@@ -99,7 +100,7 @@ fn put(batch: &mut Batch, device: u32, program: &VerifiedProgram) {
 }
 
 /// Uses `R6` for the packet and `R8` for the IPv4 address of the destination function.
-fn redirect((own4, own6): (Range, Range)) -> io::Result<Assembler> {
+fn redirect(own4: Range, own6: Range) -> io::Result<Assembler> {
     let (IpAddr::V4(base4), IpAddr::V6(base6)) = (own4.base(), own6.base()) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
@@ -111,7 +112,7 @@ fn redirect((own4, own6): (Range, Range)) -> io::Result<Assembler> {
     let pass = a.label();
     let udp = a.label();
     a.copy(R6, R1);
-    read(&mut a, (0, HEADER), AT_HEADER, pass);
+    read(&mut a, 0, HEADER, AT_HEADER, pass);
     for (word, at) in words[..3].iter().zip((AT_HEADER + TARGET..).step_by(4)) {
         a.load(Size::Word, R1, R10, at);
         a.jump_unless_word_is(R1, *word, pass);
@@ -126,13 +127,13 @@ fn redirect((own4, own6): (Range, Range)) -> io::Result<Assembler> {
     a.load(Size::Byte, R7, R10, AT_HEADER + NEXT);
     a.jump_if_word_is(R7, UDP, udp);
     a.jump_unless_word_is(R7, TCP, pass);
-    read(&mut a, (HEADER, 14), AT_REST, pass);
+    read(&mut a, HEADER, 14, AT_REST, pass);
     a.load(Size::Byte, R1, R10, AT_REST + 13);
     a.and(R1, SYN | ACK);
     a.jump_unless_word_is(R1, SYN, pass);
     assign(&mut a, Helper::FindTcp, pass);
     a.place(udp);
-    read(&mut a, (HEADER, 4), AT_REST, pass);
+    read(&mut a, HEADER, 4, AT_REST, pass);
     assign(&mut a, Helper::FindUdp, pass);
     a.place(pass);
     a.set(R0, 0);
@@ -141,7 +142,7 @@ fn redirect((own4, own6): (Range, Range)) -> io::Result<Assembler> {
 }
 
 /// Reads bytes of the packet onto the stack.
-fn read(a: &mut Assembler, (offset, length): (i32, i32), to: i16, pass: Label) {
+fn read(a: &mut Assembler, offset: i32, length: i32, to: i16, pass: Label) {
     a.copy(R1, R6);
     a.set(R2, offset);
     a.copy(R3, R10);

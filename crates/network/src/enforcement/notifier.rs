@@ -178,7 +178,7 @@ impl NotifierState {
         pending: &mut PendingConnections,
     ) -> Result<Option<CallAnswer>, Errno> {
         match prepare_connect(function, &call)? {
-            Some(here) => pending.begin(&self.epoll, (function, call), here),
+            Some((socket, to)) => pending.begin(&self.epoll, function, call, socket, to),
             None => Ok(Some(CallAnswer::Continue)),
         }
     }

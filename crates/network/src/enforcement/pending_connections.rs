@@ -56,8 +56,10 @@ impl PendingConnections {
     pub fn begin(
         &mut self,
         epoll: &OwnedFd,
-        (function, call): (&Arc<NotifiedFunction>, NotifiedCall),
-        (socket, to): (OwnedFd, SocketAddr),
+        function: &Arc<NotifiedFunction>,
+        call: NotifiedCall,
+        socket: OwnedFd,
+        to: SocketAddr,
     ) -> Result<Option<CallAnswer>, Errno> {
         if step(&socket, to)?.is_done() {
             return Ok(Some(CallAnswer::Value(0)));

@@ -78,7 +78,7 @@ fn list(
     fixed: &[u8],
 ) -> Result<Vec<Parsed>, BatchFailure> {
     let mut batch = Batch::new();
-    batch.add(step, (kind, NLM_F_DUMP), fixed, |_| {});
+    batch.add(step, kind, NLM_F_DUMP, fixed, |_| {});
     socket.ask(batch)
 }
 
@@ -103,7 +103,7 @@ pub fn end_connections(namespace: &mut Namespace) {
                 let Some(id) = message.body.get(4..52) else { continue };
                 let mut fixed = any_state(family, TCP);
                 fixed.extend(id);
-                batch.add("end a connection", (DESTROY, 0), &fixed, |_| {});
+                batch.add("end a connection", DESTROY, 0, &fixed, |_| {});
             }
             // A connection that has ended meanwhile is an error; the others are ended all the same.
             drop(namespace.diagnosis.run(batch));

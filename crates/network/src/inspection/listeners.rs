@@ -35,7 +35,8 @@ pub enum Transport {
 /// its function, which is `other` if `address` is of IPv6.
 pub fn at(
     socket: &mut Socket,
-    (address, other): (IpAddr, Option<Ipv4Addr>),
+    address: IpAddr,
+    other: Option<Ipv4Addr>,
     port: u16,
 ) -> Result<Vec<Listener>, BatchFailure> {
     let families = if address.is_ipv4() { &[AF_INET, AF_INET6][..] } else { &[AF_INET6] };

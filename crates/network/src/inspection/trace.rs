@@ -79,7 +79,7 @@ fn route_to(
     let mut fixed = [0; 12];
     fixed[..2].copy_from_slice(&[family, bits]);
     let mut batch = Batch::new();
-    batch.add("look up a route", (RTM_GETROUTE, 0), &fixed, |a| {
+    batch.add("look up a route", RTM_GETROUTE, 0, &fixed, |a| {
         a.bytes(RTA_DST, &octets(to));
     });
     let answers = match socket.ask(batch) {
@@ -107,7 +107,7 @@ fn entry(
     let mut fixed = [0; 12];
     fixed[0] = family;
     let mut batch = Batch::new();
-    batch.add("list neighbours", (RTM_GETNEIGH, NLM_F_DUMP), &fixed, |_| {});
+    batch.add("list neighbours", RTM_GETNEIGH, NLM_F_DUMP, &fixed, |_| {});
     let found = socket.ask(batch)?;
     let entry = found.iter().find(|message| message.attribute(12, known) == Some(value));
     Ok(entry.and_then(|message| message.attribute(12, wanted)).map(<[u8]>::to_vec))

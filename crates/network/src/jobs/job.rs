@@ -314,7 +314,7 @@ impl JobNetwork {
     /// The sockets that receive packets which arrive on this host at an address and a port.
     pub fn listeners(&mut self, at: IpAddr, port: u16) -> Result<Vec<Listener>> {
         let other = self.spec.other_family(at);
-        let found = listeners::at(&mut self.prepared.namespace.diagnosis, (at, other), port);
+        let found = listeners::at(&mut self.prepared.namespace.diagnosis, at, other, port);
         found.map_err(|failed| Error::failed(&self.spec.job, failed))
     }
 

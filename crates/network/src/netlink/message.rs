@@ -38,7 +38,8 @@ impl Batch {
     pub fn add(
         &mut self,
         step: &'static str,
-        (kind, flags): (u16, u16),
+        kind: u16,
+        flags: u16,
         fixed: &[u8],
         fill: impl FnOnce(&mut Attributes<'_>),
     ) {
@@ -188,12 +189,12 @@ mod tests {
     #[test]
     fn written_messages_and_attributes_are_parsed_back() {
         let mut batch = Batch::new();
-        batch.add("try it", (16, 0), &[1, 2, 3, 4], |a| {
+        batch.add("try it", 16, 0, &[1, 2, 3, 4], |a| {
             a.text(3, "lo").nest(18, |a| {
                 a.u8(1, 7).be32(2, 0x0102_0304);
             });
         });
-        batch.add("try it again", (17, 0), &[], |_| {});
+        batch.add("try it again", 17, 0, &[], |_| {});
         let all = messages(&batch.bytes);
         assert_eq!(all.iter().map(|m| m.kind).collect::<Vec<_>>(), [16, 17]);
         assert_eq!(all[0].attribute(4, 3), Some(&b"lo\0"[..]));

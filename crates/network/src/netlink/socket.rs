@@ -196,8 +196,8 @@ mod tests {
         missing[4..8].copy_from_slice(&i32::MAX.to_ne_bytes());
         let mut loopback = [0; 16];
         loopback[4..8].copy_from_slice(&1i32.to_ne_bytes());
-        batch.add("query lo", (RTM_GETLINK, 0), &loopback, |_| {});
-        batch.add("remove a missing device", (RTM_DELLINK, 0), &missing, |_| {});
+        batch.add("query lo", RTM_GETLINK, 0, &loopback, |_| {});
+        batch.add("remove a missing device", RTM_DELLINK, 0, &missing, |_| {});
         let failed = socket.run(batch).unwrap_err();
         assert_eq!(failed.step, "remove a missing device");
         assert_eq!((socket.messages(), socket.calls()), (2, 1));
@@ -207,7 +207,7 @@ mod tests {
     fn a_dump_returns_its_entries() {
         let mut socket = Socket::open(None).unwrap();
         let mut batch = Batch::new();
-        batch.add("list links", (RTM_GETLINK, NLM_F_DUMP), &[AF_UNSPEC; 16], |_| {});
+        batch.add("list links", RTM_GETLINK, NLM_F_DUMP, &[AF_UNSPEC; 16], |_| {});
         assert!(!socket.ask(batch).unwrap().is_empty());
     }
 
@@ -215,7 +215,7 @@ mod tests {
     fn a_batch_is_split_into_datagrams_that_fit() {
         let mut batch = Batch::new();
         for _ in 0..5 {
-            batch.add("fill", (16, 0), &vec![0; 30_000], |_| {});
+            batch.add("fill", 16, 0, &vec![0; 30_000], |_| {});
         }
         assert_eq!(end_of_datagram(&batch, 0), 2);
         assert_eq!(end_of_datagram(&batch, 4), 5);

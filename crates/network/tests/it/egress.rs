@@ -159,7 +159,7 @@ fn tables(namespace: &std::os::fd::OwnedFd) -> usize {
     within(namespace.as_fd(), || {
         let mut socket = Socket::open(Some(rustix::net::netlink::NETFILTER)).unwrap();
         let mut batch = Batch::new();
-        batch.add("list tables", (GET_TABLE, NLM_F_DUMP), &[0; 4], |_| {});
+        batch.add("list tables", GET_TABLE, NLM_F_DUMP, &[0; 4], |_| {});
         socket.ask(batch).unwrap().len()
     })
 }

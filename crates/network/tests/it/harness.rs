@@ -62,7 +62,7 @@ impl Underlay {
         let hub = fresh_namespace();
         within(hub.as_fd(), || {
             let mut batch = Batch::new();
-            batch.add("make the bridge", (RTM_NEWLINK, NEW), &link(BRIDGE, 1), |a| {
+            batch.add("make the bridge", RTM_NEWLINK, NEW, &link(BRIDGE, 1), |a| {
                 a.text(IFLA_IFNAME, "hub").nest(IFLA_LINKINFO, |a| {
                     a.text(IFLA_INFO_KIND, "bridge");
                 });
@@ -81,7 +81,7 @@ impl Underlay {
         let hub = self.hub.as_fd();
         within(namespace.as_fd(), || {
             let mut batch = Batch::new();
-            batch.add("make the cable", (RTM_NEWLINK, NEW), &link(CABLE, 0), |a| {
+            batch.add("make the cable", RTM_NEWLINK, NEW, &link(CABLE, 0), |a| {
                 a.text(IFLA_IFNAME, "eth0").nest(IFLA_LINKINFO, |a| {
                     a.text(IFLA_INFO_KIND, "veth").nest(IFLA_INFO_DATA, |a| {
                         a.nest_after(VETH_INFO_PEER, &link(0, 0), |a| {
@@ -91,21 +91,21 @@ impl Underlay {
                     });
                 });
             });
-            batch.add("set up lo", (RTM_NEWLINK, 0), &link(1, 1), |_| {});
-            batch.add("set up eth0", (RTM_NEWLINK, 0), &link(CABLE, 1), |_| {});
+            batch.add("set up lo", RTM_NEWLINK, 0, &link(1, 1), |_| {});
+            batch.add("set up eth0", RTM_NEWLINK, 0, &link(CABLE, 1), |_| {});
             let mut socket = Socket::open(None).unwrap();
             socket.run(batch).unwrap();
             let mut fixed = vec![AF_INET, 24, 0, 0];
             fixed.extend(CABLE.to_ne_bytes());
             let mut batch = Batch::new();
-            batch.add("give the address", (RTM_NEWADDR, NEW), &fixed, |a| {
+            batch.add("give the address", RTM_NEWADDR, NEW, &fixed, |a| {
                 a.bytes(IFA_LOCAL, &[192, 0, 2, number]).bytes(IFA_ADDRESS, &[192, 0, 2, number]);
             });
             socket.run(batch).unwrap();
         });
         within(hub, || {
             let mut batch = Batch::new();
-            batch.add("connect it to the bridge", (RTM_NEWLINK, 0), &link(0, 1), |a| {
+            batch.add("connect it to the bridge", RTM_NEWLINK, 0, &link(0, 1), |a| {
                 a.text(IFLA_IFNAME, &name).u32(IFLA_MASTER, BRIDGE);
             });
             Socket::open(None).unwrap().run(batch).unwrap();

@@ -92,7 +92,8 @@ const SEEN_BY_ROOT: [&str; 15] = [
 /// Makes all checks, which takes some 100 ms. The folders need not exist. `mount` is how images are
 /// to be mounted, `python` the interpreter that the settings name.
 pub fn run(
-    (state_dir, run_dir): (&Path, &Path),
+    state_dir: &Path,
+    run_dir: &Path,
     mount: MountChoice,
     python: Option<&Path>,
 ) -> Vec<Check> {
@@ -117,7 +118,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let state = folder.path().join("state");
         let run_dir = folder.path().join("run");
-        let checks = run((&state, &run_dir), MountChoice::Auto, None);
+        let checks = run(&state, &run_dir, MountChoice::Auto, None);
         let names: BTreeSet<_> = checks.iter().map(|check| check.name.as_str()).collect();
         assert_eq!(names.len(), checks.len(), "two rows of one name");
         for name in ["kernel", "control groups", "namespaces", "disk", "Python", "uv", "clock"] {

@@ -169,7 +169,7 @@ impl ImageKeeper {
         let digest = image.digest.parse().ok()?;
         let ms =
             u64::try_from((since.elapsed() + QUESTION_TIMEOUT).as_millis()).unwrap_or(u64::MAX);
-        let ask = move || say_to(&socket, (&DaemonRequest::Why(digest, ms), &[]), ANSWER_TIMEOUT);
+        let ask = move || say_to(&socket, &DaemonRequest::Why(digest, ms), &[], ANSWER_TIMEOUT);
         // The daemon alone knows.
         let (said, _) = tokio::task::spawn_blocking(ask).await.ok()?.ok()?;
         serde_json::from_slice(&said).ok()?
@@ -391,7 +391,7 @@ impl Keeper {
     /// Requests a mount from the daemon; any other answer is its failure.
     fn ask(&self, spec: &ImageSpec) -> io::Result<std::result::Result<OwnedFd, Box<ErrorReport>>> {
         let ask = DaemonRequest::Mount(spec.clone());
-        let (said, fds) = say_to(&self.socket, (&ask, &[]), MOUNT_TIMEOUT)?;
+        let (said, fds) = say_to(&self.socket, &ask, &[], MOUNT_TIMEOUT)?;
         let mut fds = fds.into_iter();
         match (fds.next(), fds.next()) {
             (Some(root), None) => Ok(Ok(root)),

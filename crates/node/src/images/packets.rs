@@ -13,7 +13,8 @@ use crate::Error;
 /// Sends a request to the daemon behind a socket, and returns its answer.
 pub(super) fn say_to(
     socket: &Path,
-    (ask, fds): (&DaemonRequest, &[BorrowedFd<'_>]),
+    ask: &DaemonRequest,
+    fds: &[BorrowedFd<'_>],
     within: Duration,
 ) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let socket = packet::connect(socket)?;

@@ -79,7 +79,7 @@ impl ImageKeeper {
         let socket = self.started()?.socket().to_owned();
         let given = || -> io::Result<()> {
             let stream = OwnedFd::from(stream.into_unverified()?.into_std()?);
-            say_to(&socket, (&DaemonRequest::Serve, &[stream.as_fd()]), ACCEPT_TIMEOUT).map(drop)
+            say_to(&socket, &DaemonRequest::Serve, &[stream.as_fd()], ACCEPT_TIMEOUT).map(drop)
         };
         given().map_err(failed("serve another host"))
     }
@@ -87,7 +87,7 @@ impl ImageKeeper {
 
 async fn ask(keeper: &Arc<Keeper>, ask: DaemonRequest) -> Result<Vec<u8>> {
     let socket = keeper.socket().to_owned();
-    let asking = move || say_to(&socket, (&ask, &[]), ACCEPT_TIMEOUT);
+    let asking = move || say_to(&socket, &ask, &[], ACCEPT_TIMEOUT);
     let asked = tokio::task::spawn_blocking(asking).await;
     let asked =
         asked.map_err(|error| failed("ask the daemon of images")(io::Error::other(error)))?;

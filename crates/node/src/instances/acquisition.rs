@@ -89,7 +89,7 @@ impl Instances {
             return found;
         }
         let is_first = found.is_empty();
-        match self.rooms(unit, limits, room, (missing, is_first)).await {
+        match self.rooms(unit, limits, room, missing, is_first).await {
             Ok(rooms) => {
                 let started = self.start_new(unit, limits, rooms).await;
                 let shared = |(one, start): (Instance, Start)| (Arc::new(one), start);
@@ -109,7 +109,8 @@ impl Instances {
         unit: &Unit,
         limits: &InstanceLimits,
         room: InstanceRoom,
-        (missing, is_first): (usize, bool),
+        missing: usize,
+        is_first: bool,
     ) -> Result<InstanceRooms> {
         let account = &self.account;
         match room {
@@ -122,7 +123,7 @@ impl Instances {
             }
             InstanceRoom::Asked(use_) | InstanceRoom::AtOnce(use_) => {
                 let first = needs_zygote(&self.imports, unit).then(zygote);
-                let rooms = account.rooms_at_once(&unit.tenant, limits, use_, (missing, first));
+                let rooms = account.rooms_at_once(&unit.tenant, limits, use_, missing, first);
                 Ok(rooms.unwrap_or_default())
             }
         }

@@ -53,7 +53,8 @@ impl InstanceLease {
     /// no effect on the instance.
     pub(crate) fn reserve(
         instances: Arc<Instances>,
-        (key, tenant): (Digest, Tenant),
+        key: Digest,
+        tenant: Tenant,
         limits: Arc<InstanceLimits>,
         slot: Arc<SharedInstance>,
         asked: Instant,

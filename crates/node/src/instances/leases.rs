@@ -56,8 +56,8 @@ impl Instances {
         let (instance, start) = self.waiting(&key)?;
         let (slot, _) = self.slots.take(&key, 1);
         let instances = Arc::clone(self);
-        let whose = (key, unit.tenant.clone());
-        let lease = InstanceLease::reserve(instances, whose, Arc::clone(limits), slot, asked);
+        let tenant = unit.tenant.clone();
+        let lease = InstanceLease::reserve(instances, key, tenant, Arc::clone(limits), slot, asked);
         lease.slot().instance.set(instance).ok()?;
         Some(lease.begin(start))
     }
@@ -118,8 +118,9 @@ impl Instances {
             let (slot, is_new) = self.slots.take(&key, limits.concurrency);
             let instances = Arc::clone(self);
             let limits = Arc::clone(limits);
-            let whose = (key.clone(), unit.tenant.clone());
-            let lease = InstanceLease::reserve(instances, whose, limits, slot, asked);
+            let tenant = unit.tenant.clone();
+            let key = key.clone();
+            let lease = InstanceLease::reserve(instances, key, tenant, limits, slot, asked);
             if is_new { new.push(lease) } else { joined.push(lease) }
         }
         let slots: Vec<_> = new.iter().map(|lease| Arc::clone(lease.slot())).collect();

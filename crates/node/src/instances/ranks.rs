@@ -93,8 +93,10 @@ impl Instances {
             // The slot is new, so it is empty.
             let _ = slot.instance.set(Arc::new(instance));
             let instances = Arc::clone(self);
-            let whose = (key.clone(), unit.tenant.clone());
-            let lease = InstanceLease::reserve(instances, whose, Arc::clone(limits), slot, asked);
+            let key = key.clone();
+            let tenant = unit.tenant.clone();
+            let limits = Arc::clone(limits);
+            let lease = InstanceLease::reserve(instances, key, tenant, limits, slot, asked);
             Ok(lease.begin(start))
         };
         started.into_iter().map(lease).collect()
@@ -132,7 +134,7 @@ impl Instances {
                 }
                 let start = Start::from(*found);
                 let child = || Some(member.child(*found));
-                let made = |(sandbox, room)| made(sandbox, child(), unit, (limits, start, room));
+                let made = |(sandbox, room)| made(sandbox, child(), unit, limits, start, room);
                 forked.into_iter().zip(rooms.each).map(made).collect()
             }
             (WarmStart::Program(program), _) => {
@@ -158,7 +160,7 @@ impl Instances {
                 let programs = (0..).zip(environments).map(of_slot).collect();
                 let started = self.spawner.start_many_in(&network.namespace, programs).await;
                 let start = Start::Program;
-                let made = |(sandbox, room)| made(sandbox, None, unit, (limits, start, room));
+                let made = |(sandbox, room)| made(sandbox, None, unit, limits, start, room);
                 started.into_iter().zip(rooms.each).map(made).collect()
             }
             (WarmStart::Zygote(_), None) => Vec::new(),
@@ -170,7 +172,9 @@ fn made(
     sandbox: snowmelt_sandbox::Result<Sandbox>,
     child: Option<Child>,
     unit: &Unit,
-    (limits, start, room): (&InstanceLimits, Start, Option<Reservation>),
+    limits: &InstanceLimits,
+    start: Start,
+    room: Option<Reservation>,
 ) -> Result<(Instance, Start)> {
     let sandbox = sandbox.map_err(Error::from)?;
     Ok((Instance::new(sandbox, child, limits.log, room)?.of(unit), start))

@@ -46,7 +46,7 @@ async fn fill(instances: Weak<Instances>, key: Digest, order: Arc<PrewarmOrder>,
     // and evicts nothing.
     let first = needs_zygote(&instances.imports, &order.unit).then(zygote);
     let tenant = &order.unit.tenant;
-    let rooms = instances.account.ahead(tenant, &order.limits, Use::Function, (count, first));
+    let rooms = instances.account.ahead(tenant, &order.limits, Use::Function, count, first);
     let started = instances.start_new(&order.unit, &order.limits, rooms).await;
     let loading = started.into_iter().map(|one| {
         let order = &order;

@@ -31,7 +31,7 @@ impl Account {
         most: usize,
     ) -> Result<InstanceRooms> {
         let first = needs_zygote(imports, unit).then(zygote);
-        if let Some(rooms) = self.rooms_at_once(&unit.tenant, limits, use_, (most, first)) {
+        if let Some(rooms) = self.rooms_at_once(&unit.tenant, limits, use_, most, first) {
             return Ok(rooms);
         }
         let one = self.instance(limits) + first.unwrap_or_default();

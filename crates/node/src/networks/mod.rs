@@ -46,7 +46,8 @@ impl JobNetworks {
     pub fn new(
         spawner: Spawner,
         imports: ImportCache,
-        (control_group, folder): (String, PathBuf),
+        control_group: String,
+        folder: PathBuf,
         enforcement: EnforcementChoice,
     ) -> Self {
         let networks = Mutex::default();

@@ -39,6 +39,7 @@ use crate::resources::account::Account;
 use crate::resources::count::Count;
 use crate::resources::pool::ItemPool;
 use crate::times::MAINTENANCE_INTERVAL;
+use crate::units::code_package::PackageSource;
 use crate::units::preparation::Preparation;
 use crate::units::unit::WarmStart;
 use crate::workers::Workers;
@@ -152,7 +153,8 @@ impl Node {
             networks: Arc::new(JobNetworks::new(
                 spawner.clone(),
                 imports.clone(),
-                (options.control_group, options.networks_dir),
+                options.control_group,
+                options.networks_dir,
                 options.enforcement,
             )),
             spawner,
@@ -252,13 +254,12 @@ impl Node {
     /// to the registry if its name has one. The same input gives the same bytes.
     pub async fn pack(
         &self,
-        name: (&str, Option<u32>),
-        code: &SourceCode,
-        handler: &str,
-        asked: (&[String], &[String]),
+        name: &str,
+        user: Option<u32>,
+        source: PackageSource<'_>,
         reporter: &dyn Reporter,
     ) -> Result<Packed> {
-        self.inner.preparation.pack(name, code, handler, asked, reporter).await
+        self.inner.preparation.pack(name, user, source, reporter).await
     }
 
     /// Keeps `count` instances of a unit prewarmed: loaded, paused, and replaced when taken.

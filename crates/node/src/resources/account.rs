@@ -248,7 +248,8 @@ impl Account {
         tenant: &Tenant,
         limits: &InstanceLimits,
         use_: Use,
-        (most, first): (usize, Option<Amount>),
+        most: usize,
+        first: Option<Amount>,
     ) -> InstanceRooms {
         let ask = |use_, amount| self.ask(tenant, use_, amount);
         let zygote = first.map(|amount| self.ledger.try_reserve(&ask(Use::Zygote, amount)));
@@ -268,7 +269,8 @@ impl Account {
         tenant: &Tenant,
         limits: &InstanceLimits,
         use_: Use,
-        (most, first): (usize, Option<Amount>),
+        most: usize,
+        first: Option<Amount>,
     ) -> Option<InstanceRooms> {
         let ask = |use_, amount| self.ask(tenant, use_, amount);
         let zygote = match first {

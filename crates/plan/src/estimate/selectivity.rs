@@ -41,8 +41,9 @@ pub(crate) fn selectivity(condition: &Expr, columns: &[ColumnEstimate]) -> f64 {
             None => kept *= of_part(part, columns),
         }
     }
-    let of_ranges =
-        ranges.into_iter().map(|(column, range)| part_of_range(&columns[column], range));
+    let of_ranges = ranges
+        .into_iter()
+        .map(|(column, (least, most))| part_of_range(&columns[column], least, most));
     (kept * of_ranges.product::<f64>()).clamp(LEAST, 1.0)
 }
 
@@ -61,7 +62,7 @@ fn limit(part: &Expr, columns: &[ColumnEstimate]) -> Option<(usize, f64, f64)> {
     }
 }
 
-fn part_of_range(column: &ColumnEstimate, (least, most): (f64, f64)) -> f64 {
+fn part_of_range(column: &ColumnEstimate, least: f64, most: f64) -> f64 {
     let Some((first, last)) = column.range else { return COMPARISON };
     let covered = most.min(last) - least.max(first);
     match (last - first, covered) {

@@ -37,7 +37,7 @@ pub(crate) async fn prepare(spec: &QuerySpec) -> Result<PreparedQuery> {
     let pool = UdfPool::of_driver();
     let session = session::planning(spec, &pool)?;
     let s3 = S3Settings::new(&spec.aws).with_http(&spec.http_sources);
-    let tables = tables::register(&session, (&statement, &reads), (spec, &csv), &s3).await?;
+    let tables = tables::register(&session, &statement, &reads, spec, &csv, &s3).await?;
     let physical = session::physical_plan(&session, &statement, spec).await?;
     let config = session.copied_config();
     let finish = |plan| session::finish(plan, &config);

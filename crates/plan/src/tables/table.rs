@@ -38,8 +38,10 @@ use crate::sql::errors::sql_error;
 /// its FROM quotes, or by a call that reads one.
 pub(crate) async fn register(
     session: &SessionContext,
-    (statement, reads): (&Statement, &ReadCalls),
-    (spec, csv): (&QuerySpec, &CsvOptions),
+    statement: &Statement,
+    reads: &ReadCalls,
+    spec: &QuerySpec,
+    csv: &CsvOptions,
     s3: &S3Settings,
 ) -> Result<Vec<TableInfo>> {
     let (references, _common) = resolve_table_references(&statement.query, true)?;
@@ -61,7 +63,7 @@ pub(crate) async fn register(
             continue;
         }
         // Boxed: the readers of all formats are large futures.
-        let opened = Box::pin(open(name, (&locations, call), (spec, statement, csv), s3));
+        let opened = Box::pin(open(name, &locations, call, spec, statement, csv, s3));
         let (table, info) = opened.await.map_err(located)?;
         infos.push(info);
         columns.extend_from_slice(table.schema().fields());
@@ -76,8 +78,11 @@ pub(crate) async fn register(
 /// Finds the files of some locations and reads their columns.
 async fn open(
     name: &str,
-    (locations, call): (&[String], Option<&ReadCall>),
-    (spec, statement, csv): (&QuerySpec, &Statement, &CsvOptions),
+    locations: &[String],
+    call: Option<&ReadCall>,
+    spec: &QuerySpec,
+    statement: &Statement,
+    csv: &CsvOptions,
     s3: &S3Settings,
 ) -> Result<(Arc<dyn TableProvider>, TableInfo)> {
     let located = locate_all(locations, &spec.files, s3).await?;
@@ -103,8 +108,9 @@ async fn open(
         sheet: call.map_or(&sheet, |call| &call.sheet),
         worker_memory: spec.cost.worker_memory,
     };
-    let kind = (format, options);
-    let table = FilesTable::open(located, &location, kind, filename, (spec.workers, early)).await?;
+    let workers = spec.workers;
+    let opening = FilesTable::open(located, &location, format, options, filename, workers, early);
+    let table = opening.await?;
     let info = table.info(name);
     Ok((Arc::new(table), info))
 }
@@ -139,7 +145,7 @@ impl ParquetTable {
         let footers = footers::footers(&located).await?;
         let (schema, files) = table_files::tabulate(&located, footers, location)?;
         let metas = files.iter().map(|file| &file.meta);
-        let folder_columns = file_names::columns_beside(metas, (&schema, &located.url), filename)?;
+        let folder_columns = file_names::columns_beside(metas, &schema, &located.url, filename)?;
         let columns = folder_columns.columns.clone();
         let schema = TableSchema::builder(schema).with_table_partition_cols(columns).build();
         Ok(Self {

@@ -61,7 +61,7 @@ pub(crate) fn spread(
         let sizes = sizes(other.map_or(&[], Vec::as_slice), partitions);
         beside.iter_mut().zip(sizes).for_each(|(sum, size)| *sum += size);
     }
-    divide((probe, written), &sizes(written, partitions), &beside, (most, least))
+    divide(probe, written, &sizes(written, partitions), &beside, most, least)
 }
 
 /// The stages of which a task reads only its own partitions.
@@ -145,10 +145,12 @@ fn sizes(written: &[TaskOutput], partitions: usize) -> Vec<u64> {
 /// side's partitions, `beside` those of the other inputs, of which each task of a divided partition
 /// reads all.
 fn divide(
-    (probe, written): (u32, &[TaskOutput]),
+    probe: u32,
+    written: &[TaskOutput],
     sizes: &[u64],
     beside: &[u64],
-    (most, least): (u32, u64),
+    most: u32,
+    least: u64,
 ) -> Option<Vec<TaskPartitions>> {
     let (largest, size) = sizes.iter().enumerate().max_by_key(|(_, size)| **size)?;
     let mut sorted = sizes.to_vec();
@@ -247,7 +249,7 @@ mod tests {
         least: u64,
     ) -> Option<Vec<TaskPartitions>> {
         let written = written(tasks);
-        divide((7, &written), &sizes(&written, partitions), &vec![0; partitions], (most, least))
+        divide(7, &written, &sizes(&written, partitions), &vec![0; partitions], most, least)
     }
 
     #[test]

@@ -129,7 +129,8 @@ impl OnHosts {
     /// the number of instances with calls went down. `None` if the host has none of the function.
     pub fn end(
         &mut self,
-        (host, order): (u32, u64),
+        host: u32,
+        order: u64,
         call: &CallDemand,
         count: Option<u32>,
         now: Duration,
@@ -300,7 +301,7 @@ mod tests {
                         on.begin(host.into(), order(host), &call);
                     }
                     Step::End(host, count) => {
-                        on.end((host.into(), order(host)), &call, count, now);
+                        on.end(host.into(), order(host), &call, count, now);
                     }
                     Step::Remove(host) => on.remove(host.into()),
                     Step::Sweep => on.sweep(now),

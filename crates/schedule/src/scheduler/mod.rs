@@ -383,9 +383,9 @@ impl Scheduler {
     }
 
     fn leave(&mut self, call: &CallDemand, name: &HostName, count: Option<u32>, now: Duration) {
-        let Some(number) = self.hosts.number(name) else { return };
+        let Some((id, order)) = self.hosts.number(name) else { return };
         let Some(on) = self.functions.get_mut(&call.function) else { return };
-        let Some(less) = on.end(number, call, count, now) else { return };
+        let Some(less) = on.end(id, order, call, count, now) else { return };
         self.uses.end(name, &call.function, now);
         let less = u64::from(less);
         if on.is_empty() {

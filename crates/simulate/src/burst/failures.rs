@@ -68,7 +68,7 @@ impl BurstFailures {
             BlockSources::Trees(trees) => {
                 for (number, tree) in (0..).zip(trees) {
                     for step in tree.remove(&host) {
-                        self.reconnect((number, step.host), step.to, network, engine);
+                        self.reconnect(number, step.host, step.to, network, engine);
                     }
                     tree.check().map_err(|broken| format!("tree {number}: {broken}"))?;
                 }
@@ -77,8 +77,8 @@ impl BurstFailures {
                 for (image, striped) in (0..).zip(images) {
                     let first = image * striped.stripes() as u32;
                     for step in striped.remove(&host) {
-                        let stream = (first + step.stripe as u32, step.host);
-                        self.reconnect(stream, step.to, network, engine);
+                        let tree = first + step.stripe as u32;
+                        self.reconnect(tree, step.host, step.to, network, engine);
                     }
                     striped.check().map_err(|broken| format!("image {image}: {broken}"))?;
                 }
@@ -90,7 +90,8 @@ impl BurstFailures {
 
     fn reconnect(
         &mut self,
-        (tree, host): (u32, u32),
+        tree: u32,
+        host: u32,
         to: Option<u32>,
         network: &Network,
         engine: &mut Engine,

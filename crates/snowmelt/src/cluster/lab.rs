@@ -198,18 +198,21 @@ fn ls(args: &LabLsArgs, roots: &Roots) -> CommandOutcome {
 fn host_row(lab: &Lab, state: &State<LabHost>) -> Vec<String> {
     let address = state.of.address.to_string();
     let memory = state.of.memory.to_string();
-    row(lab, (&state.of.machine, state.runs, &state.faults), (address, memory))
+    row(lab, &state.of.machine, state.runs, &state.faults, address, memory)
 }
 
 fn service_row(lab: &Lab, state: &State<Service>) -> Vec<String> {
-    let cells = (state.of.address.to_string(), String::new());
-    row(lab, (&state.of.machine, state.runs, &state.faults), cells)
+    let address = state.of.address.to_string();
+    row(lab, &state.of.machine, state.runs, &state.faults, address, String::new())
 }
 
 fn row(
     lab: &Lab,
-    (machine, runs, faults): (&Machine, bool, &[Fault]),
-    (address, memory): (String, String),
+    machine: &Machine,
+    runs: bool,
+    faults: &[Fault],
+    address: String,
+    memory: String,
 ) -> Vec<String> {
     let link = machine.link();
     let rate = link.rate.map_or_else(|| "unlimited".to_owned(), |rate| rate.to_string());

@@ -62,7 +62,7 @@ pub fn run(args: &BurstArgs, config: &Config, printer: Printer) -> CommandOutcom
     let done = platform::with(platform, printer, async |client, _| {
         let progress = ProgressDisplay::on_terminal(config.progress.value, printer, label.as_str());
         let answer = client.burst_deployed(&args.name, &job, calls);
-        until_answered(client, (&job, &label), &progress, answer).await
+        until_answered(client, &job, &label, &progress, answer).await
     });
     if done.as_ref().is_err_and(|failure| failure.report.code == Code::CANCELLED.code) {
         cancel(&args.platform, config, printer, &job);
@@ -83,7 +83,7 @@ pub fn manage(command: &BurstCommand, config: &Config, printer: Printer) -> Comm
                 let label = args.job.as_str();
                 let progress = ProgressDisplay::on_terminal(config.progress.value, printer, label);
                 let answer = client.wait_for_burst(&args.job);
-                until_answered(client, (&args.job, label), &progress, answer).await
+                until_answered(client, &args.job, label, &progress, answer).await
             });
             print(waiting?, printer)
         }
@@ -100,7 +100,8 @@ pub fn manage(command: &BurstCommand, config: &Config, printer: Printer) -> Comm
 /// Waits for the answer of a burst, and shows meanwhile what the burst waits for.
 async fn until_answered(
     client: &ApiClient,
-    (job, label): (&JobId, &str),
+    job: &JobId,
+    label: &str,
     progress: &ProgressDisplay,
     answer: impl Future<Output = Result<BurstAnswer, ErrorReport>>,
 ) -> Result<BurstAnswer, ErrorReport> {

@@ -53,10 +53,10 @@ pub(super) fn build(args: &ImageBuildArgs, config: &Config, printer: Printer) ->
             let packages = Packages::unpacked(&requirements, config, progress).await?;
             let libraries = packages.libraries()?;
             let (base, debian) =
-                debian((args, &libraries), config, base, (&store, options), progress).await?;
+                debian(args, &libraries, config, base, &store, options, progress).await?;
             let scripts = debian.as_ref().map(|part| left_out(&part.folder)).unwrap_or_default();
             let parts = debian.into_iter().chain(packages.parts(args)?).chain(contents).collect();
-            let (built, names) = build_image((base, parts, settings), (&store, options), progress)
+            let (built, names) = build_image(base, parts, settings, &store, options, progress)
                 .await
                 .map_err(reported)?;
             store.tag(&args.name.to_string(), &built.manifest).map_err(reported)?;
@@ -166,10 +166,12 @@ fn content_part(kind: &str, content: &Content, default: &str) -> Result<LayerFol
 
 /// The layer of Debian packages, from the cache if the same were resolved before.
 async fn debian(
-    (args, libraries): (&ImageBuildArgs, &Libraries),
+    args: &ImageBuildArgs,
+    libraries: &Libraries,
     config: &Config,
     base_image: BaseImage,
-    (store, options): (&OciLayout, Options),
+    store: &OciLayout,
+    options: Options,
     progress: &Arc<ProgressDisplay>,
 ) -> Result<(BaseImage, Option<LayerFolder>), ErrorReport> {
     if args.debian.is_empty() {
@@ -254,8 +256,11 @@ impl Packages {
 
 /// Builds the image; returns it with the names of the added layers.
 async fn build_image(
-    (base_image, mut parts, settings): (BaseImage, Vec<LayerFolder>, BuildSettings),
-    (store, options): (&OciLayout, Options),
+    base_image: BaseImage,
+    mut parts: Vec<LayerFolder>,
+    settings: BuildSettings,
+    store: &OciLayout,
+    options: Options,
     progress: &Arc<ProgressDisplay>,
 ) -> Result<(Converted, Vec<String>)> {
     if let BaseImage::Folder(folder) = &base_image {

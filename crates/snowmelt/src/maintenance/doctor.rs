@@ -17,7 +17,7 @@ use crate::terminal::{CommandOutcome, Printer, printer};
 pub fn run(args: &DoctorArgs, config: &Config, printer: Printer) -> CommandOutcome {
     let python = config.python.as_ref().map(|python| python.value.as_path());
     let mut checks =
-        doctor::run((&config.state.value, &config.run.value), config.image_mount.value, python);
+        doctor::run(&config.state.value, &config.run.value, config.image_mount.value, python);
     checks.extend(server::check(config, printer));
     let shown = match args.output {
         ShowFormat::Json => list::json(&checks)?,

@@ -138,7 +138,7 @@ impl PartInstances {
         let mut running: FuturesUnordered<_> = all
             .map(|((rank, lease), event)| {
                 let span = tracing::debug_span!(target: SPANS, "burst.rank", snowmelt.rank = rank);
-                call(rank, lease, load, (event, limit), called.ended()).instrument(span)
+                call(rank, lease, load, event, limit, called.ended()).instrument(span)
             })
             .collect();
         while let Some(end) = running.next().await {
@@ -160,7 +160,8 @@ async fn call(
     rank: u32,
     mut lease: InstanceLease,
     load: &Load,
-    (event, limit): (Box<RawValue>, Duration),
+    event: Box<RawValue>,
+    limit: Duration,
     mut ended: watch::Receiver<Option<ErrorReport>>,
 ) -> RankEnd {
     let begun = Instant::now();

@@ -105,7 +105,7 @@ impl BoundUdf {
         let expected = std::mem::take(&mut burst.expected);
         if expected > 0 {
             let most = beside.min(expected - 1);
-            let ahead = node.account().ahead(&unit.tenant, limits, Use::Udf, (most, None));
+            let ahead = node.account().ahead(&unit.tenant, limits, Use::Udf, most, None);
             rooms.each.extend(ahead.each);
             burst.ready = node.lease_instances_in(unit, limits, std::mem::take(&mut rooms)).await;
         }

@@ -46,7 +46,8 @@ impl JobNetworks {
     pub(in crate::bursts) fn list(
         &self,
         id: &JobId,
-        (tenant, function): (&Tenant, &FunctionName),
+        tenant: &Tenant,
+        function: &FunctionName,
         parts: &[RankRange],
         specs: Vec<JobSpec>,
     ) -> JobListing {

@@ -59,7 +59,8 @@ impl Placements {
         &self,
         callee: Callee<'_>,
         placed: CallPlacement,
-        (error, failed): (Box<ErrorReport>, bool),
+        error: Box<ErrorReport>,
+        failed: bool,
         failures: &mut u32,
     ) -> Result<Acquired, ErrorReport> {
         *failures += u32::from(failed);

@@ -148,7 +148,7 @@ impl Placements {
         }
         let Inner { node, trees, hosts, .. } = &*self.inner;
         let on = std::slice::from_ref(host);
-        let files = files::shared(node, (trees, hosts), code, on).await?;
+        let files = files::shared(node, trees, hosts, code, on).await?;
         // Control's own host has a place already, as it prepares each function first.
         let place = tree.and_then(|tree| trees.place(tree, hosts, on).pop());
         let order = PrepareFunction {

@@ -309,8 +309,8 @@ async fn tasks_that_wait_need_hosts() {
     // One as large as that holds them all.
     assert_eq!(placements.lacking(), 1);
     let program = HostProgram { path: "/no/such/program".into(), least: 1, most: 2 };
-    let known = (hosts, placements.clone());
-    let pool = HostPool::of(Some(&program), Duration::from_secs(900), known);
+    let after = Duration::from_secs(900);
+    let pool = HostPool::of(Some(&program), after, hosts, placements.clone());
     assert_eq!(pool.status().lacking, 1);
     second.leave();
     assert_eq!((placements.lacking(), pool.status().lacking), (0, 0));

@@ -77,7 +77,8 @@ impl HostPool {
     pub fn of(
         program: Option<&HostProgram>,
         release_after: Duration,
-        (hosts, placements): (Hosts, Placements),
+        hosts: Hosts,
+        placements: Placements,
     ) -> Self {
         let (least, most) = program.map_or((1, 1), |program| (program.least, program.most));
         let provider: Arc<dyn HostProvider> = match program {

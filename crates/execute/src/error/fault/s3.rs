@@ -23,12 +23,12 @@ const REGION: &str = "AWS_REGION is not the region of the bucket";
 
 /// The report of a failure to read something, named by `what`. `anonymous` if no keys were set.
 pub(crate) fn report(error: &Error, what: &str, anonymous: bool) -> ErrorReport {
-    report_of(error, what, anonymous, ("read", "read"))
+    report_of(error, what, anonymous, "read", "read")
 }
 
 /// The report of a failure to write something.
 pub(crate) fn report_write(error: &Error, what: &str, anonymous: bool) -> ErrorReport {
-    report_of(error, what, anonymous, ("written", "write"))
+    report_of(error, what, anonymous, "written", "write")
 }
 
 /// Makes the report of a failure. `done` and `permission` name the action that was tried.
@@ -36,7 +36,8 @@ fn report_of(
     error: &Error,
     what: &str,
     anonymous: bool,
-    (done, permission): (&str, &str),
+    done: &str,
+    permission: &str,
 ) -> ErrorReport {
     if let Some(report) = super::http::report(error, what) {
         return report;

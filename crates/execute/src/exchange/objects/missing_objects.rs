@@ -96,7 +96,7 @@ mod tests {
 
     fn written_by(task: u32) -> Object {
         let at = ObjectsAt { folders: vec!["s3://b/0".to_owned()], combined: true };
-        object(&at, (task, 0), 0, 0)
+        object(&at, task, 0, 0, 0)
     }
 
     fn not_found() -> Result<u32> {

@@ -41,7 +41,8 @@ impl std::fmt::Display for Object {
 /// of its own. Objects are spread over the folders by their sender, or by sender and receiver.
 pub(in crate::exchange) fn object(
     at: &ObjectsAt,
-    (task, attempt): (u32, u32),
+    task: u32,
+    attempt: u32,
     partition: u32,
     number: u32,
 ) -> Object {
@@ -66,17 +67,17 @@ mod tests {
 
     #[test]
     fn names_have_task_attempt_and_receiver() {
-        let name = |combined| object(&at(&["s3://b/x/2"], combined), (7, 1), 5, 0).to_string();
+        let name = |combined| object(&at(&["s3://b/x/2"], combined), 7, 1, 5, 0).to_string();
         assert_eq!(name(true), "s3://b/x/2/7.1/0");
         assert_eq!(name(false), "s3://b/x/2/7.1/5.0");
-        assert_eq!(object(&at(&["s3://b/2"], true), (0, 0), 0, 3).to_string(), "s3://b/2/0.0/3");
+        assert_eq!(object(&at(&["s3://b/2"], true), 0, 0, 0, 3).to_string(), "s3://b/2/0.0/3");
     }
 
     #[test]
     fn objects_are_spread_over_the_folders() {
         let folders = ["s3://a/1", "s3://b/1", "s3://b/x/1"];
         let folder = |combined, task, partition| {
-            object(&at(&folders, combined), (task, 0), partition, 0).to_string()
+            object(&at(&folders, combined), task, 0, partition, 0).to_string()
         };
         for task in 0..6 {
             assert!(folder(true, task, 9).starts_with(folders[task as usize % 3]));

@@ -86,7 +86,8 @@ impl OutputTarget for ObjectTarget {
     fn write(&self, pieces: Vec<OutputPiece>) -> Result<Vec<PiecePlace>, Error> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let place = |offset| PiecePlace { object: Some(number), offset };
-        let name = |partition| object(&self.at, self.writer, partition, number);
+        let (task, attempt) = self.writer;
+        let name = |partition| object(&self.at, task, attempt, partition, number);
         if !self.at.combined {
             let places = pieces.iter().map(|_| place(0)).collect();
             for OutputPiece { partition, frames } in pieces {

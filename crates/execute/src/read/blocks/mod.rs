@@ -76,7 +76,8 @@ impl BlockReader {
         source: ByteStream,
         beginning: bool,
         compression: Compression,
-        (dialect, frame): (Option<&Dialect>, Option<ObjectLayout>),
+        dialect: Option<&Dialect>,
+        frame: Option<ObjectLayout>,
     ) -> Result<Self, BlockFault> {
         let skip = dialect.filter(|_| beginning).map_or(0, |dialect| dialect.skip);
         Ok(Self {
@@ -251,7 +252,7 @@ mod tests {
     ) -> Result<Vec<String>, BlockFault> {
         let parts: Vec<_> = parts.iter().map(|part| Ok(Bytes::from((*part).to_owned()))).collect();
         let source = stream::iter(parts).boxed();
-        let mut blocks = BlockReader::new(source, true, Compression::None, (dialect, None))?;
+        let mut blocks = BlockReader::new(source, true, Compression::None, dialect, None)?;
         let mut found = Vec::new();
         while let Some(block) = blocks.next().await? {
             found.push(format!("{}:{}", block.line, String::from_utf8(block.records).unwrap()));

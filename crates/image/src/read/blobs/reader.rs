@@ -91,12 +91,12 @@ impl BlobReader {
                 let raw = table.raw_of(index);
                 let from = range.start.saturating_sub(begin) as usize;
                 let to = (range.end - begin).min(raw as u64) as usize;
-                self.blocks.expand((table, index), &stored, from..to, &mut bytes)?;
+                self.blocks.expand(table, index, &stored, from..to, &mut bytes)?;
             }
             next = now.end;
         }
         if more > 0 {
-            self.blocks.read_ahead(&self.summary.digest, table, (wanted.end, more), &self.ahead);
+            self.blocks.read_ahead(&self.summary.digest, table, wanted.end, more, &self.ahead);
         }
         Ok(bytes)
     }

@@ -241,7 +241,9 @@ impl BlockStore {
         extension: Option<(usize, BlockClaim)>,
     ) -> Result<Vec<Bytes>> {
         let streamed = match extension {
-            Some(extension) => self.fetch_streamed(blob, table, indexes.clone(), extension).await?,
+            Some((end, claim)) => {
+                self.fetch_streamed(blob, table, indexes.clone(), end, claim).await?
+            }
             None => None,
         };
         let stored = match streamed {

@@ -12,7 +12,8 @@ impl BlockStore {
     /// Appends the raw bytes `wanted` of a block to `to`; `stored` are its stored bytes.
     pub(in crate::read) fn expand(
         &self,
-        (table, index): (&BlockTable, usize),
+        table: &BlockTable,
+        index: usize,
         stored: &Bytes,
         wanted: Range<usize>,
         to: &mut Vec<u8>,

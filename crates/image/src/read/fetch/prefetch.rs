@@ -144,7 +144,8 @@ impl BlockStore {
         self: &Arc<Self>,
         blob: &OciDigest,
         table: &Arc<BlockTable>,
-        (next, more): (usize, usize),
+        next: usize,
+        more: usize,
         turns: &PrefetchTurns,
     ) {
         let from = next + MARGIN;
@@ -156,7 +157,7 @@ impl BlockStore {
             return;
         }
         if next < end && self.end_of_stripe(blob, table, next..end) < end {
-            return self.read_stripes_ahead(blob, table, (next, more), turns);
+            return self.read_stripes_ahead(blob, table, next, more, turns);
         }
         if more < MAX_MORE {
             return;
@@ -169,7 +170,7 @@ impl BlockStore {
             return;
         }
         if let Some(claim) = self.claim(table, from..end) {
-            self.stream_ahead(blob, table, from..end, (claim, None));
+            self.stream_ahead(blob, table, from..end, claim, None);
         }
     }
 
@@ -179,7 +180,8 @@ impl BlockStore {
         self: &Arc<Self>,
         blob: &OciDigest,
         table: &Arc<BlockTable>,
-        (next, more): (usize, usize),
+        next: usize,
+        more: usize,
         turns: &PrefetchTurns,
     ) {
         let count = table.entries().len();
@@ -193,7 +195,7 @@ impl BlockStore {
             }
             if let Some(claim) = self.claim(table, run.clone()) {
                 let turn = Arc::clone(&turns.0[self.stripe(blob, table, run.start)]);
-                self.stream_ahead(blob, table, run, (claim, Some(turn)));
+                self.stream_ahead(blob, table, run, claim, Some(turn));
             }
         }
     }

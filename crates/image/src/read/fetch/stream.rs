@@ -44,7 +44,8 @@ impl BlockStore {
         blob: &OciDigest,
         table: &Arc<BlockTable>,
         wanted: Range<usize>,
-        (end, claim): (usize, BlockClaim),
+        end: usize,
+        claim: BlockClaim,
     ) -> Result<Option<Vec<Bytes>>> {
         let left = wanted.start..end;
         self.requests.fetch_add(1, Ordering::Relaxed);
@@ -97,7 +98,8 @@ impl BlockStore {
         blob: &OciDigest,
         table: &Arc<BlockTable>,
         left: Range<usize>,
-        (claim, turn): (BlockClaim, Option<Arc<Semaphore>>),
+        claim: BlockClaim,
+        turn: Option<Arc<Semaphore>>,
     ) {
         let blocks = Arc::clone(self);
         let blob = blob.clone();

@@ -118,7 +118,8 @@ impl Transfer {
         &self,
         url: Url,
         make: impl Fn(RequestBuilder) -> RequestBuilder,
-        (sent, size): (&AtomicU64, u64),
+        sent: &AtomicU64,
+        size: u64,
     ) -> Result<Response> {
         let what = format!("PUT {url}");
         let mut request = pin!(self.request(&self.uploads, Method::PUT, url, make));

@@ -105,7 +105,7 @@ impl Registry {
                 .header(CONTENT_LENGTH, size)
                 .body(body(&sent))
         };
-        self.transfer.upload(target, send, (&sent, size)).await.map(drop)
+        self.transfer.upload(target, send, &sent, size).await.map(drop)
     }
 }
 

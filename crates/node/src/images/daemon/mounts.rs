@@ -268,7 +268,7 @@ impl Mounts {
         let open = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = openat(CWD, &point, open, Mode::empty());
         let root = root.map_err(|errno| failed("find the mount")(errno.into()))?;
-        let lazy = LazyMount::take_over(readers, &self.runtime, form, (root, device))?;
+        let lazy = LazyMount::take_over(readers, &self.runtime, form, root, device)?;
         let lazy = (!is_raw).then_some(lazy);
         Ok(Mount { started: Some(Instant::now()), _held: held, ..Mount::new(spec, form, lazy) })
     }

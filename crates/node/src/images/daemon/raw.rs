@@ -36,7 +36,7 @@ pub(super) fn make(mounts: &Mounts, report: impl Fn(&OciDigest)) {
             if refused.contains(&spec.digest) {
                 continue;
             }
-            match one(mounts, &slot, (&spec, &readers), &runtime) {
+            match one(mounts, &slot, &spec, &readers, &runtime) {
                 // No room, or another node writes there.
                 Ok(false) => {}
                 Ok(true) => report(&spec.digest),
@@ -68,7 +68,8 @@ fn next(slot: &MountSlot) -> Option<(ImageSpec, BlobReaders)> {
 fn one(
     mounts: &Mounts,
     slot: &MountSlot,
-    (spec, readers): (&ImageSpec, &BlobReaders),
+    spec: &ImageSpec,
+    readers: &BlobReaders,
     runtime: &Runtime,
 ) -> Result<bool> {
     let Some(files) = files(mounts, spec, readers, runtime)? else { return Ok(false) };

@@ -65,7 +65,8 @@ impl Contents {
     /// Describes an environment and the code for it. `is_one` says that all wheels are in one
     /// layer.
     pub fn new(
-        (handler, modules): (&str, Vec<String>),
+        handler: &str,
+        modules: Vec<String>,
         environment: &Environment,
         is_one: bool,
         python: &Python,

@@ -18,3 +18,4 @@ mod start;
 
 pub(crate) use open::OpenedPackage;
 pub use open::PackageAt;
+pub use pack::PackageSource;

@@ -62,7 +62,7 @@ impl Preparation {
         let layers = layers.collect();
         let image = self.images.mount_found(&found, place).await?.at;
         let opened = OpenedPackage { contents, image, layers };
-        Ok(Unit::packed(tenant, opened, (&interpreter.python, &interpreter.runtime)))
+        Ok(Unit::packed(tenant, opened, &interpreter.python, &interpreter.runtime))
     }
 
     /// Returns the description of a package, and the interpreter of the version that the package

@@ -23,30 +23,44 @@ use crate::{Error, Result};
 /// package with more wheels has them all in one layer.
 const MAX_LAYERS: usize = 100;
 
+/// The code of a package, and the requirements and modules that the code needs.
+#[derive(Clone, Copy, Debug)]
+pub struct PackageSource<'a> {
+    /// The code.
+    pub code: &'a SourceCode,
+    /// The callable in the code.
+    pub handler: &'a str,
+    /// Requirements of the code.
+    pub requirements: &'a [String],
+    /// Modules that the code imports.
+    pub imports: &'a [String],
+}
+
 impl Preparation {
     /// Makes a package of code and the wheels that satisfy its requirements, and sends the package
     /// to the registry if its name has one. The same input gives the same bytes. A `user` who is
     /// not an operator may only replace images that this user has named.
     pub async fn pack(
         &self,
-        (name, user): (&str, Option<u32>),
-        code: &SourceCode,
-        handler: &str,
-        (requirements, imports): (&[String], &[String]),
+        name: &str,
+        user: Option<u32>,
+        source: PackageSource<'_>,
         reporter: &dyn Reporter,
     ) -> Result<Packed> {
+        let PackageSource { code, handler, requirements, imports } = source;
         let reference: Reference = name.parse().map_err(Error::Image)?;
         let installed = self.environment_of(requirements, imports, reporter).await?;
         let Installed { environment, interpreter, modules } = installed;
-        let code = self.codes.put(&without_folder(code))?;
+        let (digest, code) = self.codes.put(&without_folder(code))?;
         let (packages, is_one) = unpacked(&environment, &interpreter.installer);
         let python = &interpreter.python;
-        let contents = Contents::new((handler, modules), &environment, is_one, python);
+        let contents = Contents::new(handler, modules, &environment, is_one, python);
         let folder = ResolvedImage::local_folder(&self.state_dir);
         let is_sent = has_registry(name);
         let made = Making { folder, reference, user, is_sent, contents, environment };
         let runtime = tokio::runtime::Handle::current();
-        let made = tokio::task::spawn_blocking(move || made.make(code, &packages, &runtime)).await;
+        let making = move || made.make(digest, code, &packages, &runtime);
+        let made = tokio::task::spawn_blocking(making).await;
         made.map_err(|error| Error::State {
             path: self.state_dir.clone(),
             source: std::io::Error::other(error),
@@ -96,7 +110,8 @@ struct Making {
 impl Making {
     fn make(
         self,
-        (digest, code): (Digest, PathBuf),
+        digest: Digest,
+        code: PathBuf,
         packages: &[Unpacked],
         runtime: &tokio::runtime::Handle,
     ) -> Result<Packed> {

@@ -24,7 +24,8 @@ impl Unit {
     pub(crate) fn packed(
         tenant: &Tenant,
         opened: OpenedPackage,
-        (python, runtime): (&Python, &Runtime),
+        python: &Python,
+        runtime: &Runtime,
     ) -> Self {
         let base_digest = base_digest(python, runtime);
         let layers = opened.layers.iter().map(Digest::as_str);
@@ -104,7 +105,7 @@ mod tests {
         let runtime = snowmelt_package::runtime_files(state.path(), &python).unwrap();
         let unit = |tenant: &str, image: &str, layers: &[&str]| {
             let tenant = tenant.parse().unwrap();
-            Unit::packed(&tenant, opened(image, layers, &python), (&python, &runtime))
+            Unit::packed(&tenant, opened(image, layers, &python), &python, &runtime)
         };
         let want = |unit: &Unit| match &unit.start {
             WarmStart::Zygote(forked) => forked.want.clone(),
@@ -126,7 +127,7 @@ mod tests {
             assert_ne!(want(&one).scope, want(&other).scope);
         }
         let again = opened_at("/socket-2", "sha256:1", &["numpy", "six"], &python);
-        let again = Unit::packed(&"a".parse().unwrap(), again, (&python, &runtime));
+        let again = Unit::packed(&"a".parse().unwrap(), again, &python, &runtime);
         assert_ne!(want(&one).scope, want(&again).scope, "the mount is another one");
         assert_ne!(one.digest, again.digest);
         let folders = |unit: &Unit| {

@@ -168,7 +168,7 @@ fn nearest(join: Join) -> Result<LogicalPlan> {
     let compared = Compared::of(&join)?;
     let left = join.left.schema().columns();
     let right = join.right.schema().columns();
-    let both = both_sides(&join, &compared, (&left, &right))?;
+    let both = both_sides(&join, &compared, &left, &right)?;
     let keys: Vec<Expr> = (0..compared.keys.len()).map(|place| col(key_name(place))).collect();
     let order = vec![
         Sort::new(col(TIME), compared.looks_back(), true),
@@ -218,7 +218,8 @@ fn nearest(join: Join) -> Result<LogicalPlan> {
 fn both_sides(
     join: &Join,
     compared: &Compared,
-    (left, right): (&[Column], &[Column]),
+    left: &[Column],
+    right: &[Column],
 ) -> Result<LogicalPlan> {
     let nulls = |schema: &DFSchema, name: fn(usize) -> String| {
         let null = |(place, field): (usize, &Arc<arrow::datatypes::Field>)| {

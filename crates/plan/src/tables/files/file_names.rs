@@ -25,7 +25,8 @@ const COLUMN: &str = "file";
 /// The columns of a table's folders, and that of its files' names if it is wanted.
 pub(crate) fn columns_beside<'a>(
     metas: impl Iterator<Item = &'a ObjectMeta> + Clone,
-    (schema, url): (&Schema, &ObjectStoreUrl),
+    schema: &Schema,
+    url: &ObjectStoreUrl,
     filename: Option<&str>,
 ) -> Result<FolderColumns> {
     let mut columns = FolderColumns::find(metas.clone().map(|meta| &meta.location), schema);

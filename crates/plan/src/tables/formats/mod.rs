@@ -141,7 +141,7 @@ async fn read(
     let at_once = if format == Format::Excel { 1 } else { CONCURRENT_READS };
     let found: Vec<FileFindings> =
         futures::stream::iter(reads).buffered(at_once).try_collect().await?;
-    check_first(located, (location, format), &found)?;
+    check_first(located, location, format, &found)?;
     let mut columns = Vec::new();
     let mut files = Vec::new();
     for (meta, found) in located.files.iter().zip(found) {
@@ -158,7 +158,8 @@ async fn read(
 /// two names.
 fn check_first(
     located: &Located,
-    (location, format): (&str, Format),
+    location: &str,
+    format: Format,
     found: &[FileFindings],
 ) -> Result<()> {
     let reader = if format == Format::Excel { "read_xlsx" } else { "read_csv" };

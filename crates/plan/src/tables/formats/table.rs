@@ -47,13 +47,15 @@ impl FilesTable {
     pub(crate) async fn open(
         located: Located,
         location: &str,
-        (format, options): (Format, ReadOptions<'_>),
+        format: Format,
+        options: ReadOptions<'_>,
         filename: Option<&str>,
-        (workers, ends_early): (u32, bool),
+        workers: u32,
+        ends_early: bool,
     ) -> Result<Self> {
         let (schema, files) = super::read(&located, location, format, options).await?;
         let metas = files.iter().map(|file| &file.meta);
-        let folder_columns = columns_beside(metas, (&schema, &located.url), filename)?;
+        let folder_columns = columns_beside(metas, &schema, &located.url, filename)?;
         let columns = folder_columns.columns.clone();
         let schema = TableSchema::builder(schema).with_table_partition_cols(columns).build();
         let workers = workers.max(1) as usize;

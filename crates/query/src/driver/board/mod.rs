@@ -170,7 +170,7 @@ impl<'q> Board<'q> {
         self.next += 1;
         let entry = &mut self.entries[task as usize];
         let stage = &self.query.cut.stages[entry.stage];
-        running.push(entry.attempt(self.shared, stage, (id, since), inputs, how));
+        running.push(entry.attempt(self.shared, stage, id, since, inputs, how));
         let stage = entry.stage;
         self.count(stage, |counts| counts.attempts += 1);
     }

@@ -126,7 +126,8 @@ impl TaskAttempts {
         &mut self,
         shared: &'q QueryContext,
         stage: &Stage,
-        (id, since): (u64, Duration),
+        id: u64,
+        since: Duration,
         inputs: Vec<(u32, u32)>,
         how: How,
     ) -> AttemptRun<'q> {

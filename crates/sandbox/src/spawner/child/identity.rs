@@ -16,7 +16,7 @@ use crate::weaken::{Defence, is_disabled};
 
 /// Makes this process the user `id` of the host, and enters new namespaces in which that user is
 /// `user` and `group`. `proc` is the spawner's `/proc`: the process's own is read-only.
-pub(super) fn take(proc: &OwnedFd, id: u32, (user, group): (u32, u32)) -> Result<(), StepFault> {
+pub(super) fn take(proc: &OwnedFd, id: u32, user: u32, group: u32) -> Result<(), StepFault> {
     let groups = is_disabled(Defence::Groups).then(rustix::process::getgroups);
     doing("change the user", process::become_user_with_privileges(id, id))?;
     if let Some(groups) = groups {

@@ -115,14 +115,14 @@ impl Child<'_> {
     fn become_program(&self) -> Result<Infallible, StepFault> {
         doing("enter the control group", self.enter_group())?;
         let kept = match self.kind {
-            ChildKind::Program { id, inside, proc, score } => {
+            ChildKind::Program { id, inside: (user, group), proc, score } => {
                 doing("attach the scratch", self.attach_scratch())?;
                 let attached = writable_folders::attach(self.writable, id);
                 attached.map_err(|(step, source)| StepFault { step, source })?;
                 doing("mount /proc", self.mount_proc())?;
                 doing("set the OOM score", oom::set(proc, score))?;
                 if !is_disabled(Defence::User) {
-                    identity::take(proc, id, inside)?;
+                    identity::take(proc, id, user, group)?;
                 }
                 &[][..]
             }

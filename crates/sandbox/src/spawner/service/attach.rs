@@ -30,8 +30,9 @@ impl Service {
         };
         let Some(mounts) = starting.mounts.take() else { return Ok(()) };
         let attributes = child::proc_attributes(mounts.root.is_some());
-        let of = (record.pid, process.as_fd());
-        let proc = doing("make /proc", self.namespaces.proc_of(of, attributes, &mut self.stack))?;
+        let stack = &mut self.stack;
+        let proc = self.namespaces.proc_of(record.pid, process.as_fd(), attributes, stack);
+        let proc = doing("make /proc", proc)?;
         let attached = self
             .namespaces
             .in_mount_namespace(process.as_fd(), || attach(&mounts, &proc, &self.masked));

@@ -196,7 +196,7 @@ impl Service {
             }
             SpawnerOperation::Grow { zygote, spec } => self.grow(sequence, &zygote, spec),
             SpawnerOperation::MakeNetwork { network, owner, has_notifier } => {
-                self.make_network(sequence, network, owner.as_ref(), (has_notifier, fds));
+                self.make_network(sequence, network, owner.as_ref(), has_notifier, fds);
             }
             SpawnerOperation::DropNetwork { network } => {
                 drop(self.namespaces.networks.remove(&network))

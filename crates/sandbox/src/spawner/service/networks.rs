@@ -34,7 +34,8 @@ impl Service {
         sequence: u64,
         id: NetworkId,
         owner: Option<&SandboxId>,
-        (has_notifier, table): (bool, Vec<OwnedFd>),
+        has_notifier: bool,
+        table: Vec<OwnedFd>,
     ) {
         let table = table.into_iter().next().map(Map::received).transpose();
         let table = doing("receive the table of a network", table);

@@ -17,7 +17,7 @@ impl Outer {
         on.extend(distinct.on_expr.iter().map(resolve).collect::<Result<Vec<_>>>()?);
         let selected = distinct.select_expr.iter().zip(distinct.schema.iter());
         let mut selected = selected
-            .map(|(expr, field)| self.named(expr, field, &input))
+            .map(|(expr, (table, field))| self.named(expr, table, field, &input))
             .collect::<Result<Vec<_>>>()?;
         selected.extend(values.clone());
         let order = match &distinct.sort_expr {
@@ -39,7 +39,7 @@ impl Outer {
         let all = aggregate.group_expr.iter().chain(&aggregate.aggr_expr);
         let mut all = all
             .zip(aggregate.schema.iter())
-            .map(|(expr, field)| self.named(expr, field, &input))
+            .map(|(expr, (table, field))| self.named(expr, table, field, &input))
             .collect::<Result<Vec<_>>>()?;
         let computed = all.split_off(aggregate.group_expr.len());
         all.extend(self.all_values(&input)?);

@@ -123,7 +123,8 @@ impl Outer {
     pub(super) fn named(
         &self,
         expr: &Expr,
-        (table, field): (Option<&TableReference>, &FieldRef),
+        table: Option<&TableReference>,
+        field: &FieldRef,
         plan: &LogicalPlan,
     ) -> Result<Expr> {
         let resolved = self.resolved(expr, plan)?;
@@ -142,7 +143,7 @@ impl Outer {
         let input = self.rows_of(&projection.input)?;
         let columns = projection.expr.iter().zip(projection.schema.iter());
         let mut columns = columns
-            .map(|(expr, field)| self.named(expr, field, &input))
+            .map(|(expr, (table, field))| self.named(expr, table, field, &input))
             .collect::<Result<Vec<_>>>()?;
         columns.extend(self.all_values(&input)?);
         Ok(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(input))?))

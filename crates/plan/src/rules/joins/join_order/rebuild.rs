@@ -62,15 +62,16 @@ fn part(
             return Ok(RelationPlan { plan, columns });
         }
     };
-    let sets = (relations(left), relations(right));
-    let keys = keys(group, sets);
+    let in_left = relations(left);
+    let in_right = relations(right);
+    let keys = keys(group, in_left, in_right);
     let conditions: Vec<_> = group
         .conditions
         .iter()
         .filter(|condition| {
             let used = condition.relations();
             let within = |set| used & set == used;
-            within(sets.0 | sets.1) && !(within(sets.0) || within(sets.1))
+            within(in_left | in_right) && !(within(in_left) || within(in_right))
         })
         .collect();
     let mut below = needed.clone();
@@ -113,7 +114,7 @@ fn relations(order: &JoinTree) -> u64 {
 
 /// Returns a pair of columns, one of each side, for each class of equal columns that both sides
 /// have columns of.
-fn keys(group: &JoinGroup, (left, right): (u64, u64)) -> Vec<(RelationColumn, RelationColumn)> {
+fn keys(group: &JoinGroup, left: u64, right: u64) -> Vec<(RelationColumn, RelationColumn)> {
     let within = |class: &[RelationColumn], set: u64| {
         class.iter().find(|at| (1_u64 << at.relation) & set != 0).copied()
     };
