@@ -22,6 +22,7 @@ use datafusion::logical_expr::{
 use datafusion::scalar::ScalarValue;
 
 use super::quotients::{quotients, widened};
+use super::sum::moving_floats::{self, FrameResult};
 
 /// DataFusion's `avg`, with a rounded result for decimals.
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
@@ -74,6 +75,16 @@ impl AggregateUDFImpl for RoundedAverage {
             true => Box::new(AverageGroups { inner, data_type }),
             false => inner,
         })
+    }
+
+    fn create_sliding_accumulator(
+        &self,
+        args: AccumulatorArgs<'_>,
+    ) -> Result<Box<dyn Accumulator>> {
+        match !args.is_distinct && *args.return_type() == DataType::Float64 {
+            true => Ok(moving_floats::accumulator(FrameResult::Average)),
+            false => self.accumulator(args),
+        }
     }
 
     fn reverse_expr(&self) -> ReversedUDAF {

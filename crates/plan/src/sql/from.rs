@@ -29,16 +29,22 @@ impl VisitorMut for TableVisitor {
     type Break = Infallible;
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Infallible> {
-        let joined = |from: &mut TableWithJoins| {
-            unnest(&mut from.relation);
-            from.joins.iter_mut().for_each(|join| unnest(&mut join.relation));
-        };
         select.from.iter_mut().for_each(joined);
         if select.flavor == SelectFlavor::FromFirstNoSelect {
             select.flavor = SelectFlavor::Standard;
             select.projection = vec![SelectItem::Wildcard(Default::default())];
         }
         ControlFlow::Continue(())
+    }
+}
+
+fn joined(from: &mut TableWithJoins) {
+    let factors = from.joins.iter_mut().map(|join| &mut join.relation);
+    for table in std::iter::once(&mut from.relation).chain(factors) {
+        match table {
+            TableFactor::NestedJoin { table_with_joins, .. } => joined(table_with_joins),
+            table => unnest(table),
+        }
     }
 }
 

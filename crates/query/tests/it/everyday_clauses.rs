@@ -269,3 +269,62 @@ async fn samples_that_can_be_repeated() {
     )])
     .await;
 }
+
+/// DataFusion subtracts what leaves a frame: then 1 is lost beside 1e20, and all behind an `inf`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sums_of_floats_in_frames_that_move_lose_nothing() {
+    const VALUES: &str = "(values (1, 5.0::double), (2, 1e20), (3, 1), (4, 2)) v(o, x)";
+    for (sql, expected) in [
+        (
+            "select sum(x) over (order by o rows between 1 following and unbounded following) in (3, 2) from {}",
+            ["false", "true", "true", ""],
+        ),
+        (
+            "select sum(x) over (order by o rows between unbounded preceding and unbounded following exclude current row) = 8 from {}",
+            ["false", "true", "false", "false"],
+        ),
+        (
+            "select avg(x) over (order by o rows between current row and 1 following) in (1.5, 2) from {}",
+            ["false", "false", "true", "true"],
+        ),
+    ] {
+        let sql = sql.replace("{}", VALUES);
+        assert_eq!(table(&format!("{sql} order by o"), 1).await.unwrap().1, expected, "{sql}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn subqueries_without_from_keep_their_clauses_and_their_names() {
+    check(&[
+        ("select (select k |> where k > 1) is null from (values (0)) v(k)", &["true"]),
+        (
+            "select -k as k, k as j from (values (1), (2)) v(k) order by (select j)",
+            &["-1|1", "-2|2"],
+        ),
+    ])
+    .await;
+    check_refusals(&[
+        ("select -k as k from (values (1), (2)) v(k) order by (select k)", ""),
+        ("select k from (values (2, [2])) v(k, l) where 2 = any (select l)", ""),
+    ])
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn texts_beside_a_uuid_are_read_as_uuids() {
+    const UPPER: &str = "A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11";
+    for condition in [
+        "x::uuid = '{}'",
+        "'{}' = x::uuid",
+        "x::uuid in ('{}')",
+        "x::uuid between '{}' and '{}'",
+        "x::uuid is not distinct from '{}'",
+    ] {
+        let condition = condition.replace("{}", UPPER);
+        let sql = format!(
+            "select count(*) from (values ('{}')) v(x) where {condition}",
+            UPPER.to_lowercase()
+        );
+        assert_eq!(table(&sql, 1).await.unwrap().1, ["1"], "{sql}");
+    }
+}

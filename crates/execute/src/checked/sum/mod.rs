@@ -4,6 +4,7 @@
 
 mod distinct;
 mod groups;
+pub(super) mod moving_floats;
 mod rows;
 
 use std::fmt::Debug;
@@ -24,6 +25,7 @@ use datafusion::logical_expr::{
 use datafusion::scalar::ScalarValue;
 
 use super::overflow;
+use moving_floats::FrameResult;
 
 /// DataFusion's `sum`, with other accumulators for types whose sums would wrap.
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
@@ -121,6 +123,9 @@ impl AggregateUDFImpl for CheckedSum {
         &self,
         args: AccumulatorArgs<'_>,
     ) -> Result<Box<dyn Accumulator>> {
+        if !args.is_distinct && *args.return_field.data_type() == DataType::Float64 {
+            return Ok(moving_floats::accumulator(FrameResult::Sum));
+        }
         match args.is_distinct {
             true => by_type!(args, distinct::sliding, self.inner.create_sliding_accumulator(args)),
             false => by_type!(args, rows::accumulator, self.inner.create_sliding_accumulator(args)),

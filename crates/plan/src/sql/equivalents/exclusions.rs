@@ -25,7 +25,8 @@ pub(crate) fn refused(expr: &Expr) -> Option<(&'static str, &'static str)> {
 /// The units of the frame from which a function's window excludes one.
 fn excluded(function: &Function) -> Option<Excluded> {
     let Some(WindowType::WindowSpec(window)) = &function.over else { return None };
-    match window.window_name.as_ref()?.value.as_str() {
+    let name = window.window_name.as_ref().filter(|name| name.quote_style.is_none())?;
+    match name.value.as_str() {
         "EXCLUDE CURRENT ROW" => Some(Excluded::One(WindowFrameUnits::Rows)),
         "EXCLUDE GROUP" => Some(Excluded::One(WindowFrameUnits::Groups)),
         "EXCLUDE TIES" => Some(Excluded::Ties),

@@ -106,6 +106,9 @@ pub(super) fn extremes(name: &str, function: &Function) -> Option<Expr> {
         "min" => false,
         _ => return None,
     };
+    if !function.within_group.is_empty() {
+        return None;
+    }
     let FunctionArguments::List(list) = &function.args else { return None };
     let [value, count] = <[Expr; 2]>::try_from(by_place(&list.args)?).ok()?;
     let largest = Expr::Value(Value::Boolean(largest).into());

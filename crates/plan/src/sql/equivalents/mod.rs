@@ -18,6 +18,7 @@ mod scalars;
 mod templates;
 mod times;
 mod types;
+mod uuids;
 
 use std::convert::Infallible;
 use std::ops::ControlFlow;
@@ -53,6 +54,7 @@ impl VisitorMut for EquivalentWriter<'_> {
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Infallible> {
         clauses::write(query);
+        scalars::keep_in_order(query);
         ControlFlow::Continue(())
     }
 
@@ -67,6 +69,15 @@ impl VisitorMut for EquivalentWriter<'_> {
         ControlFlow::Continue(())
     }
 
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Infallible> {
+        if let Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } = expr
+            && let Expr::Subquery(query) = right.as_mut()
+        {
+            scalars::keep(query);
+        }
+        ControlFlow::Continue(())
+    }
+
     /// Replaces an expression, after its arguments.
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Infallible> {
         if let Expr::Function(function) = expr
@@ -75,6 +86,7 @@ impl VisitorMut for EquivalentWriter<'_> {
             *expr = written;
         }
         clauses::write_parts(expr);
+        uuids::write_comparison(expr);
         if let Some(written) = rows::written(expr).or_else(|| scalars::written(expr)) {
             *expr = written;
         }
