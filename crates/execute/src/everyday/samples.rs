@@ -34,13 +34,15 @@ fn places(columns: &[ArrayRef]) -> Result<ArrayRef> {
     create_hashes(values, &RandomState::default(), &mut hashes)?;
     let seeds = cast(seeds, &DataType::Int64)?;
     let seeds = seeds.as_primitive::<Int64Type>().values();
-    let place = |(hash, seed): (u64, &i64)| {
-        let mixed = mixed(hash ^ mixed(seed.cast_unsigned()));
-        // As many bits as a double has.
-        (mixed >> 11) as f64 / (1_u64 << 53) as f64
-    };
-    let places = hashes.into_iter().zip(seeds.iter()).map(place);
+    let places = hashes.into_iter().zip(seeds).map(|(hash, seed)| place(hash, *seed));
     Ok(Arc::new(places.collect::<Float64Array>()))
+}
+
+/// The place of a row between 0 and 1, from the hash of its values.
+fn place(hash: u64, seed: i64) -> f64 {
+    let mixed = mixed(hash ^ mixed(seed.cast_unsigned()));
+    // As many bits as a double has.
+    (mixed >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 /// Distributes the bits of a number evenly (the finalizer of SplitMix64).

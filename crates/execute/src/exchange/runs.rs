@@ -35,7 +35,7 @@ pub(super) fn merged(
         || DataFusionError::Internal("a column of a sorted exchange has no sort keys".to_owned());
     let keys = Arc::new(SortKeys::new(order, schema)?.ok_or_else(unsupported)?);
     let baseline = BaselineMetrics::new(metrics.0, metrics.1);
-    let run = |(reader, range): (PartReader, KeyRange)| -> SendableRecordBatchStream {
+    let run = |reader: PartReader, range: KeyRange| -> SendableRecordBatchStream {
         let decoding = baseline.elapsed_compute().clone();
         let run = SortedRun { reader, range, keys: Arc::clone(&keys), decoding };
         let batches = stream::try_unfold(run, |mut run| async move {
@@ -43,7 +43,11 @@ pub(super) fn merged(
         });
         Box::pin(RecordBatchStreamAdapter::new(Arc::clone(schema), batches))
     };
-    let runs: Vec<_> = inputs.runs(stage, partitions, schema).into_iter().map(run).collect();
+    let runs: Vec<_> = inputs
+        .runs(stage, partitions, schema)
+        .into_iter()
+        .map(|(reader, range)| run(reader, range))
+        .collect();
     if runs.is_empty() {
         return Ok(Box::pin(EmptyRecordBatchStream::new(Arc::clone(schema))));
     }

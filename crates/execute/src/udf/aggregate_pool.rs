@@ -78,13 +78,13 @@ impl AggregatePool {
     /// The statistics of the calls, by function.
     pub(super) fn used(&self) -> Vec<UdfUse> {
         let connections = self.connections.read().unwrap_or_else(PoisonError::into_inner);
-        let used = |(name, connected): (&String, &Arc<AggregateConnection>)| UdfUse {
+        let used = |name: &String, connected: &AggregateConnection| UdfUse {
             name: name.clone(),
             rows: connected.rows.load(Ordering::Relaxed),
             saved: 0,
             nanos: connected.nanos.load(Ordering::Relaxed),
         };
-        connections.iter().map(used).collect()
+        connections.iter().map(|(name, connected)| used(name, connected)).collect()
     }
 
     fn connected(&self, name: &str) -> Option<Arc<AggregateConnection>> {

@@ -89,13 +89,14 @@ impl UdfPool {
     /// The statistics of the calls, by UDF.
     pub fn used(&self) -> Vec<UdfUse> {
         let connections = self.connections.read().unwrap_or_else(PoisonError::into_inner);
-        let used = |(name, connected): (&String, &Arc<MeasuredConnection>)| UdfUse {
+        let used = |name: &String, connected: &MeasuredConnection| UdfUse {
             name: name.clone(),
             rows: connected.rows.load(Ordering::Relaxed),
             saved: connected.saved.load(Ordering::Relaxed),
             nanos: connected.nanos.load(Ordering::Relaxed),
         };
-        connections.iter().map(used).chain(self.aggregates.used()).collect()
+        let own = connections.iter().map(|(name, connected)| used(name, connected));
+        own.chain(self.aggregates.used()).collect()
     }
 
     fn connected(&self, name: &str) -> Result<Arc<MeasuredConnection>, DataFusionError> {

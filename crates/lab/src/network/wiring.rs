@@ -74,10 +74,8 @@ fn add_neighbours(
     new: &[LabMember],
     namespaces: &mut [Namespace],
 ) -> Result<()> {
-    let (before, new): (Vec<&Machine>, Vec<&Machine>) = (
-        before.iter().map(LabMember::machine).collect(),
-        new.iter().map(LabMember::machine).collect(),
-    );
+    let before: Vec<&Machine> = before.iter().map(LabMember::machine).collect();
+    let new: Vec<&Machine> = new.iter().map(LabMember::machine).collect();
     for (machine, namespace) in new.iter().zip(namespaces) {
         let others = before.iter().chain(&new).filter(|other| other.number != machine.number);
         let mut batch = Batch::new();

@@ -25,18 +25,30 @@ const GO: &TemplateFiles = &[
     ("snowmelt/failure.go", include_str!("../../../../runtimes/go/snowmelt/failure.go")),
 ];
 
+/// A folder with an example, and the code in the command that deploys it.
+struct FunctionTemplate {
+    files: &'static TemplateFiles,
+    code: &'static str,
+}
+
+impl FunctionTemplate {
+    fn of(runtime: RuntimeName) -> Self {
+        match runtime {
+            RuntimeName::Python => Self { files: PYTHON, code: "handler.py" },
+            RuntimeName::Node => Self { files: NODE, code: "handler.mjs" },
+            RuntimeName::Java => Self { files: JAVA, code: "Hello.java" },
+            RuntimeName::Shell => Self { files: SHELL, code: "handler.sh" },
+            RuntimeName::Go => Self { files: GO, code: "handler --runtime go" },
+        }
+    }
+}
+
 /// Creates the folder and prints the next commands, with the folder's name for the function.
 ///
 /// # Errors
 /// `SM-0110` if the folder exists or cannot be created.
 pub fn run(args: &NewArgs, printer: Printer) -> CommandOutcome {
-    let (files, code): (&TemplateFiles, &str) = match args.runtime {
-        RuntimeName::Python => (PYTHON, "handler.py"),
-        RuntimeName::Node => (NODE, "handler.mjs"),
-        RuntimeName::Java => (JAVA, "Hello.java"),
-        RuntimeName::Shell => (SHELL, "handler.sh"),
-        RuntimeName::Go => (GO, "handler --runtime go"),
-    };
+    let FunctionTemplate { files, code } = FunctionTemplate::of(args.runtime);
     create(&args.folder, files)?;
     let name = name_of(&args.folder);
     printer.note(&format!("created {}; continue with", args.folder.display()));

@@ -174,11 +174,12 @@ struct TableFrame {
 
 impl TableFrame {
     fn fit(columns: Vec<TableColumn>, rows: &[Vec<Cell>], layout: TableLayout) -> Self {
-        let widest = |(place, column): (usize, &TableColumn)| {
+        let widest = |place: usize, column: &TableColumn| {
             let cells = rows.iter().map(|row| row[place].as_deref().map_or(4, width));
             cells.chain([width(&column.name)]).max().unwrap_or(0).min(PADDED)
         };
-        let mut widths: Vec<_> = columns.iter().enumerate().map(widest).collect();
+        let places = columns.iter().enumerate();
+        let mut widths: Vec<_> = places.map(|(place, column)| widest(place, column)).collect();
         let room = layout.width.unwrap_or(usize::MAX);
         if total(&widths) > room {
             narrow(&mut widths, room);

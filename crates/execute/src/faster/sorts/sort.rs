@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::compute::interleave_record_batch;
-use arrow::row::{Row, Rows};
+use arrow::row::Rows;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
@@ -230,9 +230,12 @@ fn entries(keys: &[Rows]) -> Vec<SortEntry> {
     let shape = KeyShape::of(keys);
     let mut entries = Vec::with_capacity(keys.iter().map(Rows::num_rows).sum());
     for (batch, keys) in (0..).zip(keys) {
-        let entry =
-            |(row, key): (u32, Row<'_>)| SortEntry { key: shape.short(key.data()), batch, row };
-        entries.extend((0..).zip(keys).map(entry));
+        let rows = (0..).zip(keys);
+        entries.extend(rows.map(|(row, key)| SortEntry {
+            key: shape.short(key.data()),
+            batch,
+            row,
+        }));
     }
     if shape.is_whole() {
         entries.sort_unstable_by_key(|entry| entry.key);

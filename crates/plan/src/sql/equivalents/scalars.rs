@@ -56,6 +56,9 @@ pub(super) fn keep_in_order(query: &mut Query) {
 /// The only expression of a query that is nothing else.
 fn value(query: &Query) -> Option<&Expr> {
     let SetExpr::Select(select) = query.body.as_ref() else { return None };
+    if !select.from.is_empty() {
+        return None;
+    }
     let [SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }] =
         select.projection.as_slice()
     else {

@@ -30,7 +30,7 @@ impl<'q> Board<'q> {
                 && self.graph.can_begin(pair.receiver, Some(pair.sender as u32))
         };
         let pairs = self.gangs.pairs.iter().copied();
-        let (ready, later): (Vec<StagePair>, Vec<StagePair>) = pairs.partition(is_ready);
+        let (ready, later) = pairs.partition::<Vec<_>, _>(is_ready);
         self.gangs.pairs = later;
         for pair in ready {
             self.begin_gang(pair, running)?;

@@ -281,10 +281,10 @@ impl Service {
     }
 
     fn enforce_deadlines(&mut self, now: Instant) {
-        let late = |(token, record): (&SandboxToken, &SandboxRecord)| {
-            record.deadline().is_some_and(|deadline| deadline <= now).then_some(*token)
-        };
-        let late: Vec<SandboxToken> = self.records.iter().filter_map(late).collect();
+        let is_late =
+            |record: &SandboxRecord| record.deadline().is_some_and(|deadline| deadline <= now);
+        let late = self.records.iter().filter(|(_, record)| is_late(record));
+        let late: Vec<SandboxToken> = late.map(|(token, _)| *token).collect();
         late.into_iter().for_each(|token| self.on_deadline(token));
     }
 }

@@ -23,12 +23,12 @@ pub fn table(cost: &Cost, shown: &mut String) {
     if cost.prices.name.is_empty() {
         return;
     }
-    let row = |(name, part): (&str, BillPart)| -> Vec<Cell> {
+    let row = |name: &str, part: BillPart| -> Vec<Cell> {
         let amounts = [&cost.functions, &cost.machines].map(|bill| text::dollars(part(bill)));
         [name.to_owned()].into_iter().chain(amounts).map(Some).collect()
     };
     let machine = format!(">{}", cost.prices.machine);
-    let rows: Vec<_> = PARTS.into_iter().map(row).collect();
+    let rows: Vec<_> = PARTS.into_iter().map(|(name, part)| row(name, part)).collect();
     let headings = ["cost", ">functions", machine.as_str()];
     let _ = write!(shown, "\n{}", draw(&headings, &rows, TableLayout::unlimited()));
     let _ = writeln!(shown, "  {}\n  {}", used(cost), prices(cost));

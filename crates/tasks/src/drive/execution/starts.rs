@@ -221,9 +221,9 @@ impl Starts<'_> {
 
 /// Describes a host's copy of an output, as the host is told: its number and its parent.
 fn copied(host: &OutputPlace, Spot { number, parent }: Spot<OutputPlace>) -> Copied {
-    let from =
-        |(place, copy): (OutputPlace, u64)| Some(ParentCopy { at: seen_from(host, &place)?, copy });
-    Copied { number, parent: parent.and_then(from) }
+    let parent =
+        parent.and_then(|(place, copy)| Some(ParentCopy { at: seen_from(host, &place)?, copy }));
+    Copied { number, parent }
 }
 
 /// Returns the address of the place `place` as the host `host` sees it; `None` if the address is
