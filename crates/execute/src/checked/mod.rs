@@ -58,7 +58,13 @@ pub fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
 
 /// The checked functions of single rows.
 pub(crate) fn scalars() -> Vec<Arc<ScalarUDF>> {
-    let plain = [barrier::function(), nearest::function(), span::function(), text::function()];
+    let plain = [
+        barrier::function(),
+        nearest::function(),
+        single_row::nullable::function(),
+        span::function(),
+        text::function(),
+    ];
     let operators = operator::all().into_iter().map(ScalarUDF::from);
     let mut all: Vec<_> = operators.chain(plain.map(ScalarUDF::from)).map(Arc::new).collect();
     all.extend([

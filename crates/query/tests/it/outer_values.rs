@@ -29,3 +29,22 @@ async fn values_of_the_outer_row() {
     ])
     .await;
 }
+
+/// A subquery without a row is null, also if its column never is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn values_of_no_row() {
+    check(&[
+        ("select coalesce((select k from (values (1)) v(k) where k > 5), 7)", &["7"]),
+        ("select (select 0 where false) is null, (select 5 limit 0) is null", &["true|true"]),
+        ("select (select count(*) from t having count(*) > 3) is null", &["true"]),
+        ("select (select row_number() over () from (values (1)) v(k) where k > 3) is null", &["true"]),
+        ("select case when (select k from (values (1)) v(k) where k > 5) is not null then 'a' else 'b' end", &["b"]),
+        ("select ((select 0 where false) > 1) is null, coalesce((select 3), 7)", &["true|3"]),
+        ("select v.k, coalesce((select 0 where v.k > 1), 9) from (values (1), (2)) v(k) order by 1", &["1|9", "2|0"]),
+        ("select v.k, (select count(*) from (values (1), (3)) b(j) where b.j = v.k group by b.j) is null
+          from (values (1), (2)) v(k) order by 1", &["1|false", "2|true"]),
+        // A column of Parquet that is required.
+        ("select coalesce((select n_nationkey from nation where n_nationkey > 90 limit 1), -1)", &["-1"]),
+    ])
+    .await;
+}

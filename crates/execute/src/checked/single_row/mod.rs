@@ -4,6 +4,7 @@
 //! Here its result is an aggregate that fails at the second row, and is null without a row.
 
 mod aggregate;
+pub(super) mod nullable;
 mod rule;
 
 pub(super) use aggregate::SingleRow;

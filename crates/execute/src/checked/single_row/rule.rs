@@ -1,4 +1,4 @@
-//! An analyzer rule that checks the number of rows of subqueries.
+//! An analyzer rule that checks the number of rows of subqueries that are used as values.
 
 use std::sync::Arc;
 
@@ -7,22 +7,29 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::{
-    AggregateUDF, Expr, LogicalPlan, LogicalPlanBuilder, Subquery, col,
+    AggregateUDF, Expr, LogicalPlan, LogicalPlanBuilder, ScalarUDF, Subquery, col,
 };
 use datafusion::optimizer::AnalyzerRule;
 
-use super::SingleRow;
+use super::{SingleRow, nullable};
 
 /// Checks subqueries that do not refer to the outer query. A subquery that does must be an
 /// aggregate, which DataFusion itself checks.
+///
+/// A subquery without a row is null. DataFusion takes it for never null if its column is not, and
+/// drops `coalesce` and `is null` around it; here the column becomes nullable.
 #[derive(Debug)]
 pub struct CheckSubqueries {
     single_row: Arc<AggregateUDF>,
+    nullable: Arc<ScalarUDF>,
 }
 
 impl Default for CheckSubqueries {
     fn default() -> Self {
-        Self { single_row: Arc::new(AggregateUDF::from(SingleRow::default())) }
+        Self {
+            single_row: Arc::new(AggregateUDF::from(SingleRow::default())),
+            nullable: Arc::new(ScalarUDF::from(nullable::function())),
+        }
     }
 }
 
@@ -44,11 +51,16 @@ impl CheckSubqueries {
         let Expr::ScalarSubquery(subquery) = expression else {
             return Ok(Transformed::no(expression));
         };
-        let is_single = subquery.subquery.max_rows().is_some_and(|rows| rows <= 1);
-        if is_single || !subquery.outer_ref_columns.is_empty() {
-            return Ok(Transformed::no(Expr::ScalarSubquery(subquery)));
-        }
-        let plan = self.single_row_of(&subquery.subquery)?;
+        let plan = &subquery.subquery;
+        let is_single = plan.max_rows().is_some_and(|rows| rows <= 1);
+        let is_correlated = !subquery.outer_ref_columns.is_empty();
+        let is_null_without_row = plan.schema().field(0).is_nullable() || has_a_row(plan);
+        let plan = match (is_single || is_correlated, is_null_without_row) {
+            (true, true) => return Ok(Transformed::no(Expr::ScalarSubquery(subquery))),
+            (true, false) if is_correlated => self.nullable_of(plan)?,
+            // The aggregate of the only row is nullable.
+            _ => self.single_row_of(plan)?,
+        };
         let checked = Subquery { subquery: Arc::new(plan), ..subquery };
         Ok(Transformed::yes(Expr::ScalarSubquery(checked)))
     }
@@ -72,5 +84,28 @@ impl CheckSubqueries {
         let named = col(datafusion::common::Column::from_name(name))
             .alias_qualified(qualifier.cloned(), field.name());
         LogicalPlanBuilder::from(aggregated).project(vec![named])?.build()
+    }
+
+    /// Returns the plan with a nullable column of the same values.
+    fn nullable_of(&self, plan: &Arc<LogicalPlan>) -> Result<LogicalPlan> {
+        let (qualifier, field) = plan.schema().qualified_field(0);
+        let named = self
+            .nullable
+            .call(vec![Expr::from((qualifier, field))])
+            .alias_qualified(qualifier.cloned(), field.name());
+        LogicalPlanBuilder::from(Arc::clone(plan)).project(vec![named])?.build()
+    }
+}
+
+/// Whether the plan has at least one row, whatever the tables hold.
+fn has_a_row(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Projection(projection) => has_a_row(&projection.input),
+        LogicalPlan::SubqueryAlias(alias) => has_a_row(&alias.input),
+        LogicalPlan::Sort(sort) => sort.fetch != Some(0) && has_a_row(&sort.input),
+        LogicalPlan::Aggregate(aggregate) => aggregate.group_expr.is_empty(),
+        LogicalPlan::EmptyRelation(empty) => empty.produce_one_row,
+        LogicalPlan::Values(values) => !values.values.is_empty(),
+        _ => false,
     }
 }
