@@ -19,15 +19,15 @@ use crate::{Error, Result};
 pub fn find(location: &str, folder: &Path) -> Result<Vec<LocalFile>> {
     let path = folder.join(location);
     let mut paths = Vec::new();
-    if path.is_file() {
-        paths.push(path.clone());
-    } else if path.is_dir() {
-        walk(&path, &mut |file| Kind::of(file).is_some(), &mut paths)?;
-        retain_data(&mut paths, PathBuf::as_path);
-    } else if has_glob(location) {
-        glob_files(location, &path, &mut paths)?;
-    } else {
-        return Err(Error::missing(location, &path));
+    match path.metadata() {
+        Ok(found) if found.is_file() => paths.push(path.clone()),
+        Ok(found) if found.is_dir() => {
+            walk(&path, &mut |file| Kind::of(file).is_some(), &mut paths)?;
+            retain_data(&mut paths, PathBuf::as_path);
+        }
+        Err(source) if is_denied(&source) => return Err(Error::Io { path, source }),
+        _ if has_glob(location) => glob_files(location, &path, &mut paths)?,
+        _ => return Err(Error::missing(location, &path)),
     }
     if paths.is_empty() {
         return Err(Error::empty(location, &path));
@@ -64,8 +64,10 @@ fn local_file(path: &Path) -> Result<LocalFile> {
 
 fn glob_files(location: &str, path: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
     let base = glob_base(path);
-    if !base.is_dir() {
-        return Err(Error::missing(location, &base));
+    match base.metadata() {
+        Ok(found) if found.is_dir() => {}
+        Err(source) if is_denied(&source) => return Err(Error::Io { path: base, source }),
+        _ => return Err(Error::missing(location, &base)),
     }
     let invalid = |why: String| Error::invalid(location, why);
     let text = path.to_str().ok_or_else(|| invalid("it is not UTF-8".to_owned()))?;
@@ -80,21 +82,30 @@ fn walk(
 ) -> Result<()> {
     let io = |source| Error::Io { path: folder.to_owned(), source };
     for entry in std::fs::read_dir(folder).map_err(io)? {
-        let path = entry.map_err(io)?.path();
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
-        if name.is_none_or(|name| is_hidden(&name)) {
+        let entry = entry.map_err(io)?;
+        let path = entry.path();
+        if is_hidden(&entry.file_name().to_string_lossy()) {
             continue;
         }
+        let kind = entry.file_type().map_err(io)?;
         // Links to folders are not followed: they could form a cycle.
-        if path.is_dir() && !path.is_symlink() {
+        if kind.is_dir() {
             walk(&path, wanted, found)?;
-        } else if wanted(&path) && (path.is_file() || is_broken_link(&path)) {
-            // A broken link fails later, when it is opened, and the error names it: skipping it
-            // would return an answer without its rows.
+        } else if wanted(&path) && (kind.is_file() || kind.is_symlink() && may_be_file(&path)) {
             found.push(path);
         }
     }
     Ok(())
+}
+
+/// Whether a link leads to a file, or nobody can say. What cannot be read fails later, when it is
+/// opened, and the error names it: skipping it would return an answer without its rows.
+fn may_be_file(link: &Path) -> bool {
+    link.metadata().map_or(true, |found| found.is_file())
+}
+
+fn is_denied(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::PermissionDenied
 }
 
 fn is_broken_link(path: &Path) -> bool {

@@ -27,6 +27,8 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use snowmelt_kernel::file_user::FileUser;
+use snowmelt_kernel::socket::peer_user;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::{Mutex, mpsc};
@@ -86,8 +88,26 @@ pub const NETWORK: Bounds = Bounds {
 /// Bounds of an address at which tenants connect from other hosts.
 pub const TENANTS: Bounds = Bounds { connections: 4096, ..NETWORK };
 
-/// A connection, its other end, and its address where it has one.
-pub type Accepted<S> = (S, Peer, Option<IpAddr>);
+/// An accepted connection.
+#[derive(Debug)]
+pub struct AcceptedConnection<S> {
+    /// The connection.
+    pub stream: S,
+    /// The other end.
+    pub peer: Peer,
+    /// The address of the other end; `None` on a unix socket.
+    pub address: Option<IpAddr>,
+    /// The user of the other end with its groups; `None` for another host. The server puts it into
+    /// the extensions of each request.
+    pub user: Option<FileUser>,
+}
+
+impl<S> AcceptedConnection<S> {
+    /// Makes a connection of a user of this machine.
+    fn of_user(stream: S, user: FileUser) -> Self {
+        Self { stream, peer: Peer::User(user.user), address: None, user: Some(user) }
+    }
+}
 
 /// The identity of the other end of a connection. The server puts it into the extensions of each
 /// request.
@@ -125,16 +145,16 @@ pub trait Listener {
     type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
 
     /// Waits for the next connection. Returns it with its other end.
-    fn accept(&self) -> impl Future<Output = io::Result<Accepted<Self::Stream>>> + Send;
+    fn accept(&self) -> impl Future<Output = io::Result<AcceptedConnection<Self::Stream>>> + Send;
 }
 
 impl Listener for UnixListener {
     type Stream = UnixStream;
 
-    async fn accept(&self) -> io::Result<Accepted<Self::Stream>> {
+    async fn accept(&self) -> io::Result<AcceptedConnection<Self::Stream>> {
         let stream = UnixListener::accept(self).await?.0;
-        let user = stream.peer_cred()?.uid();
-        Ok((stream, Peer::User(user), None))
+        let user = peer_user(&stream)?;
+        Ok(AcceptedConnection::of_user(stream, user))
     }
 }
 
@@ -142,11 +162,11 @@ impl Listener for UnixListener {
 impl Listener for Mutex<mpsc::UnboundedReceiver<UnixStream>> {
     type Stream = UnixStream;
 
-    async fn accept(&self) -> io::Result<Accepted<Self::Stream>> {
+    async fn accept(&self) -> io::Result<AcceptedConnection<Self::Stream>> {
         match self.lock().await.recv().await {
             Some(stream) => {
-                let user = rustix::process::geteuid().as_raw();
-                Ok((stream, Peer::User(user), None))
+                let user = peer_user(&stream)?;
+                Ok(AcceptedConnection::of_user(stream, user))
             }
             // No client is left, so there is nothing to wait for until the server ends.
             None => std::future::pending().await,
@@ -157,10 +177,12 @@ impl Listener for Mutex<mpsc::UnboundedReceiver<UnixStream>> {
 impl Listener for TcpListener {
     type Stream = HostStream;
 
-    async fn accept(&self) -> io::Result<Accepted<Self::Stream>> {
+    async fn accept(&self) -> io::Result<AcceptedConnection<Self::Stream>> {
         let (stream, address) = TcpListener::accept(self).await?;
         stream.set_nodelay(true)?;
-        Ok((HostStream::accepted(stream), Peer::Cluster, Some(source(address.ip()))))
+        let address = Some(source(address.ip()));
+        let stream = HostStream::accepted(stream);
+        Ok(AcceptedConnection { stream, peer: Peer::Cluster, address, user: None })
     }
 }
 
@@ -190,14 +212,13 @@ pub async fn serve<L: Listener>(listener: L, router: Router, bounds: Bounds, end
             () = ending.asked.cancelled() => {}
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
             accepted = listener.accept(), if !is_full => match accepted {
-                Ok((stream, peer, source)) => {
-                    let admission = Admission::new(source, holders.clone());
+                Ok(accepted) => {
+                    let admission = Admission::new(accepted.address, holders.clone());
                     let connection = connection(
-                        stream,
+                        accepted,
                         router.clone(),
                         bounds,
                         admission.clone(),
-                        peer,
                         ending.clone(),
                     );
                     let handle = connections.spawn(connection);
@@ -220,13 +241,13 @@ pub async fn serve<L: Listener>(listener: L, router: Router, bounds: Bounds, end
 }
 
 async fn connection(
-    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    accepted: AcceptedConnection<impl AsyncRead + AsyncWrite + Send + Unpin + 'static>,
     router: Router,
     bounds: Bounds,
     admission: Admission,
-    peer: Peer,
     ending: Ending,
 ) {
+    let AcceptedConnection { stream, peer, user, .. } = accepted;
     let routes = TowerToHyperService::new(router);
     let is_waiting = Arc::new(AtomicBool::new(true));
     let state = Arc::clone(&is_waiting);
@@ -237,6 +258,7 @@ async fn connection(
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(admission.clone());
         request.extensions_mut().insert(peer);
+        user.clone().map(|user| request.extensions_mut().insert(user));
         state.store(true, Ordering::Relaxed);
         let state = Arc::clone(&state);
         let answer = routes.call(request.map(body));

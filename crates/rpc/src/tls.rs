@@ -19,7 +19,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_rustls::{Accept, TlsAcceptor};
 
 use crate::Peer;
-use crate::server::{Accepted, Listener, source};
+use crate::server::{AcceptedConnection, Listener, source};
 use crate::turns::{TurnWaiter, Turns};
 use crate::upgrade::watch;
 
@@ -82,17 +82,22 @@ impl TlsListener {
 impl Listener for TlsListener {
     type Stream = TlsConnection;
 
-    async fn accept(&self) -> io::Result<Accepted<TlsConnection>> {
+    async fn accept(&self) -> io::Result<AcceptedConnection<TlsConnection>> {
         let (stream, address) = self.listener.accept().await?;
         stream.set_nodelay(true)?;
         // A client whose host has vanished holds an instance for seconds and not for ever.
         watch(&stream)?;
-        let source = source(address.ip());
+        let address = source(address.ip());
         let handshake = Box::new(Handshake {
             accept: self.acceptor.accept(stream),
-            waiter: TurnWaiter::new(Arc::clone(&self.handshakes), source),
+            waiter: TurnWaiter::new(Arc::clone(&self.handshakes), address),
         });
-        Ok((TlsConnection::Handshake(handshake), Peer::Remote, Some(source)))
+        Ok(AcceptedConnection {
+            stream: TlsConnection::Handshake(handshake),
+            peer: Peer::Remote,
+            address: Some(address),
+            user: None,
+        })
     }
 }
 

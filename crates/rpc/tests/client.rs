@@ -12,7 +12,7 @@ use axum::{Extension, Router};
 use http::Method;
 use snowmelt_rpc::body::{self, json};
 use snowmelt_rpc::client::{Lines, NO_BODY};
-use snowmelt_rpc::server::{self, Accepted, Ending, Listener};
+use snowmelt_rpc::server::{self, AcceptedConnection, Ending, Listener};
 use snowmelt_rpc::{Client, Peer, Problem, RequestId, Token, admit};
 use snowmelt_types::{Code, ErrorReport};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -27,7 +27,7 @@ struct Counted<L>(L, Arc<AtomicUsize>);
 impl<L: Listener + Sync> Listener for Counted<L> {
     type Stream = L::Stream;
 
-    async fn accept(&self) -> std::io::Result<Accepted<L::Stream>> {
+    async fn accept(&self) -> std::io::Result<AcceptedConnection<L::Stream>> {
         let accepted = self.0.accept().await?;
         self.1.fetch_add(1, Ordering::Relaxed);
         Ok(accepted)

@@ -14,6 +14,7 @@
 //!
 //! | room or file | owns |
 //! |---|---|
+//! | `file_rights` | the rights with which files of a query are opened |
 //! | `peers` | hosts beside this one, and what hosts say and send to each other |
 //! | `instance_relay` | the connection of an instance, carried in frames of another connection |
 //! | `host` | a host of tasks, and the stores on its disk |
@@ -24,6 +25,7 @@
 
 pub mod agent;
 mod drive;
+mod file_rights;
 mod host;
 pub mod instance_relay;
 pub mod peers;
@@ -31,5 +33,6 @@ pub mod remote;
 mod runner;
 
 pub use drive::{Driver, DriverReporter, Frames, clean, definition};
+pub use file_rights::FileRights;
 pub use host::TaskHost;
 pub use runner::{QueryRunner, UdfBinding, UdfImage, UdfSource, WorkerLimits};

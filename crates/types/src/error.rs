@@ -65,6 +65,7 @@ codes! {
     TABLE_MIXED = "SM-0118", Input, "the files of a table have several formats";
     FILE_LINE = "SM-0119", Input, "a line of a file does not fit its table";
     HTTP_SOURCE = "SM-0120", Usage, "a server of files is not allowed";
+    FILE_RIGHTS = "SM-0121", Usage, "a local file may not be read for this client";
 
     FUNCTION_RAISED = "SM-0201", Input, "the user's function raised an exception";
     FUNCTION_TYPE = "SM-0202", Input, "the user's function returned a value of the wrong type";

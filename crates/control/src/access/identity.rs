@@ -12,8 +12,10 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt, Limited};
 use snowmelt_api::TENANT_HEADER;
+use snowmelt_kernel::file_user::FileUser;
 use snowmelt_rpc::body::MAX_REQUEST_BYTES;
 use snowmelt_rpc::{Peer, Problem};
+use snowmelt_tasks::FileRights;
 use snowmelt_types::{Code, ErrorReport, Tenant};
 
 /// The identity of a request.
@@ -107,6 +109,15 @@ impl Identity {
         }
         let message = format!("only root and the user of the server may {what}");
         Err(ErrorReport::new(Code::TENANT_REFUSED, message))
+    }
+
+    /// Returns the rights with which files of this machine are opened for the request of a user.
+    pub fn file_rights(&self, user: Option<FileUser>) -> FileRights {
+        match self.peer {
+            Peer::Remote => FileRights::None,
+            peer if is_operator(peer) => FileRights::Server,
+            _ => user.map_or(FileRights::None, FileRights::User),
+        }
     }
 
     /// Returns whether the request may read the state of a tenant.
@@ -240,6 +251,18 @@ mod tests {
             assert_eq!(of(peer).member(), None);
             of(peer).check_operator("remove images").unwrap();
         }
+    }
+
+    #[test]
+    fn files_are_opened_with_the_rights_of_the_user() {
+        let Peer::User(user) = member() else { unreachable!() };
+        let user = FileUser { user, group: 7, groups: vec![8] };
+        let rights = |peer: Peer| Identity { peer, tenant: tenant("acme") };
+        let of_member = rights(member()).file_rights(Some(user.clone()));
+        assert_eq!(of_member, FileRights::User(user.clone()));
+        assert_eq!(rights(member()).file_rights(None), FileRights::None);
+        assert_eq!(rights(Peer::Remote).file_rights(Some(user.clone())), FileRights::None);
+        assert_eq!(rights(Peer::User(0)).file_rights(Some(user)), FileRights::Server);
     }
 
     #[test]

@@ -13,7 +13,6 @@ mod udfs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, Request, State};
@@ -21,8 +20,10 @@ use axum::http::{StatusCode, header};
 use axum::middleware::from_fn;
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 use serde::Deserialize;
 use snowmelt_api::{BatchRequest, FunctionSpec, InvokeRequest, QueryRequest, ShutdownRequest};
+use snowmelt_kernel::file_user::FileUser;
 use snowmelt_rpc::Problem;
 use snowmelt_rpc::body::{self, json};
 use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId, JobId};
@@ -156,13 +157,17 @@ async fn prune_all(
 async fn query(
     State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
+    user: Option<Extension<FileUser>>,
     body::RequestBody(body): body::RequestBody,
 ) -> HandlerResult {
     let request: QueryRequest = body::parse(&body)?;
     identity.check(request.tenant.as_ref())?;
+    let rights = identity.file_rights(user.map(|Extension(user)| user));
     let tenant = identity.tenant;
     let (sender, receiver) = mpsc::channel(BUFFERED_FRAMES);
-    snowmelt_rpc::trace::spawn(async move { platform.queries.run(&tenant, request, sender).await });
+    snowmelt_rpc::trace::spawn(async move {
+        platform.queries.run(&tenant, rights, request, sender).await
+    });
     let bytes = ReceiverStream::new(receiver).map(Ok::<_, std::convert::Infallible>);
     let headers = [(header::CONTENT_TYPE, "application/vnd.snowmelt.frames")];
     Ok((headers, Body::from_stream(bytes)).into_response())

@@ -15,7 +15,7 @@ use snowmelt_image::block::OciDigest;
 use snowmelt_image::source::{Config, ConversionSource, Described, FolderOrigin};
 use snowmelt_rpc::Peer;
 use snowmelt_rpc::client::InProcess;
-use snowmelt_rpc::server::{Accepted, Ending, LOCAL, Listener, serve};
+use snowmelt_rpc::server::{AcceptedConnection, Ending, LOCAL, Listener, serve};
 use tokio::net::UnixStream;
 use tokio::sync::{Notify, mpsc};
 
@@ -332,9 +332,10 @@ struct OfMember(tokio::sync::Mutex<mpsc::UnboundedReceiver<UnixStream>>);
 impl Listener for OfMember {
     type Stream = UnixStream;
 
-    async fn accept(&self) -> io::Result<Accepted<UnixStream>> {
-        let (stream, Peer::User(server), _) = self.0.accept().await? else { unreachable!() };
-        Ok((stream, Peer::User(server + 1234), None))
+    async fn accept(&self) -> io::Result<AcceptedConnection<UnixStream>> {
+        let accepted = self.0.accept().await?;
+        let Peer::User(server) = accepted.peer else { unreachable!() };
+        Ok(AcceptedConnection { peer: Peer::User(server + 1234), ..accepted })
     }
 }
 

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use snowmelt_api::{Event, Phase, QueryRequest};
 use snowmelt_rpc::trace::{self, SPANS};
-use snowmelt_tasks::{Driver, Frames, QueryRunner, TaskHost, WorkerLimits};
+use snowmelt_tasks::{Driver, FileRights, Frames, QueryRunner, TaskHost, WorkerLimits};
 use snowmelt_types::{ByteSize, Code, CpuMillis, ErrorReport, QueryId, Report, Tenant, micros};
 use snowmelt_wire::{
     Clean, Drive, Frame, Kind, MAX_ANSWER_BYTES, Medium, exchange_folder, read_frame_within,
@@ -87,7 +87,13 @@ impl Queries {
 
     /// Runs a query and sends its frames. It ends early when the client disconnects, when its time
     /// is up, and when the server ends; dropping it destroys its sandboxes.
-    pub async fn run(&self, tenant: &Tenant, request: QueryRequest, frames: mpsc::Sender<Bytes>) {
+    pub async fn run(
+        &self,
+        tenant: &Tenant,
+        rights: FileRights,
+        request: QueryRequest,
+        frames: mpsc::Sender<Bytes>,
+    ) {
         let _running = QueryGuard::new(&self.running);
         let id = QueryId::new();
         let begun = Instant::now();
@@ -115,6 +121,7 @@ impl Queries {
         let folder_of = folder.clone();
         let asked = AcceptedQuery {
             tenant,
+            rights,
             request: &request,
             id: id_of,
             answered: &answered,
@@ -166,7 +173,7 @@ impl Queries {
 
     async fn answer(
         &self,
-        AcceptedQuery { tenant, request, id, answered, folder: exchange_folder }: AcceptedQuery<'_>,
+        AcceptedQuery { tenant, rights, request, id, answered, folder: exchange_folder }: AcceptedQuery<'_>,
         frames: mpsc::Sender<Bytes>,
     ) -> Result<AnswerEnd, ErrorReport> {
         let accepted = Instant::now();
@@ -192,7 +199,8 @@ impl Queries {
             ..drive(request, name.clone(), &udfs, workers, accepted)
         };
         let host = self.host.clone();
-        let runner = QueryRunner::new(host, name, tenant.clone(), accepted, limits, udfs.bindings);
+        let runner = QueryRunner::new(host, name, tenant.clone(), accepted, limits, udfs.bindings)
+            .with_rights(rights);
         let runner = Arc::new(match self.peers.are_several() {
             false => runner,
             true => runner.on_hosts(Arc::new(self.peers.of_query(is_alone))),
@@ -277,6 +285,8 @@ impl Queries {
 /// A query that was accepted.
 struct AcceptedQuery<'q> {
     tenant: &'q Tenant,
+    /// The rights of the client to files of this machine.
+    rights: FileRights,
     request: &'q QueryRequest,
     id: QueryId,
     /// Set once the client has been sent the end of the answer: it may be gone before the driver is.

@@ -4,6 +4,10 @@ use std::io;
 use std::net::{Ipv6Addr, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd};
 
+use rustix::net::sockopt::socket_peercred;
+
+use crate::file_user::FileUser;
+
 /// `SO_NETNS_COOKIE` (Linux 5.14).
 const SO_NETNS_COOKIE: libc::c_int = 71;
 
@@ -22,6 +26,41 @@ pub fn namespace_cookie(socket: impl AsFd) -> io::Result<u64> {
         )
     };
     if result == 0 { Ok(cookie) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The further groups that a user is expected to have at most; more take a second call.
+const USUAL_GROUPS: usize = 64;
+
+/// Returns the user at the other end of a unix socket, with the groups that its process had when it
+/// connected (`SO_PEERCRED`, `SO_PEERGROUPS`).
+pub fn peer_user(socket: impl AsFd) -> io::Result<FileUser> {
+    let peer = socket_peercred(&socket)?;
+    let mut groups = vec![0u32; USUAL_GROUPS];
+    loop {
+        let mut length = size_of_val(&*groups) as libc::socklen_t;
+        // SAFETY: the kernel writes at most `length` bytes, which is the size of `groups`.
+        let result = unsafe {
+            libc::getsockopt(
+                socket.as_fd().as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERGROUPS,
+                groups.as_mut_ptr().cast(),
+                &raw mut length,
+            )
+        };
+        let found = length as usize / size_of::<u32>();
+        if result == 0 {
+            groups.truncate(found);
+            let user = peer.uid.as_raw();
+            return Ok(FileUser { user, group: peer.gid.as_raw(), groups });
+        }
+        let error = io::Error::last_os_error();
+        // The kernel says how many there are.
+        if error.raw_os_error() != Some(libc::ERANGE) || found <= groups.len() {
+            return Err(error);
+        }
+        groups.resize(found, 0);
+    }
 }
 
 /// `IP_BIND_ADDRESS_NO_PORT`, for IPv4 and IPv6.

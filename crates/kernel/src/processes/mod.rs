@@ -7,10 +7,12 @@
 //! | a program that is executed without allocations | `execute` |
 //! | namespaces of the calling process | `namespace` |
 //! | keyrings that a process inherits | `keyring` |
+//! | a thread with the rights of another user to files | `file_user` |
 //! | signals, priority, privileges and the end of a process | `process` |
 
 pub mod clone;
 pub mod execute;
+pub mod file_user;
 pub mod keyring;
 pub mod namespace;
 pub mod process;

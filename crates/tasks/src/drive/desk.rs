@@ -10,7 +10,6 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{self, FuturesUnordered, StreamExt};
-use snowmelt_types::Report;
 use snowmelt_wire::{
     Answered, DriverOperation, DriverRequest, Error as WireError, Frame, GangAsk, KeptFooter, Kind,
     MAX_DESCRIPTORS, MAX_REQUEST_BYTES, Reply, RequestFailure, TaskAsk, read_frame_within,
@@ -149,9 +148,10 @@ impl<'q> Desk<'q> {
         }
         self.scope.allowance().list().map_err(refused)?;
         let folder = self.scope.folder.clone();
-        let listing = spawn_blocking(move || snowmelt_files::find(&location, &folder));
+        let opener = Arc::clone(&self.scope.files);
+        let listing = spawn_blocking(move || opener.find(&location, &folder));
         let files = match listing.await {
-            Ok(listed) => listed.map_err(|error| RequestFailure::of(error.report()))?,
+            Ok(listed) => listed.map_err(RequestFailure::of)?,
             Err(_) => return Err(refused("a folder could not be listed")),
         };
         self.scope.allowance().listed(&files);

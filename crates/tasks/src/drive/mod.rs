@@ -31,7 +31,7 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use snowmelt_node::{Error, Result, WorkerLease, WorkerSpec};
@@ -100,8 +100,9 @@ impl Driver {
         let handed = tell(&lease, drive, far, spool).await;
         let reading = Mutex::default();
         let secrets = runner.host.secrets_folder().cloned();
+        let files = Arc::clone(&runner.files);
         let scope =
-            DriverScope { folder, locations, network, allowance, footers, secrets, reading };
+            DriverScope { folder, files, locations, network, allowance, footers, secrets, reading };
         match handed {
             Ok(control) => Ok((Self { lease, control, scope }, nonblocking(near)?)),
             Err(WireError::Closed | WireError::Io(_)) => {

@@ -10,6 +10,8 @@ use snowmelt_node::{InstanceLimits, Secrets, SharedFile, TreePlace};
 use snowmelt_types::{ByteSize, CpuMillis, ErrorReport, HostName, Tenant};
 use snowmelt_wire::{GangTask, Load, RequestFailure, SandboxUse, SourceCode, TaskAsk};
 
+use crate::file_rights::FileRights;
+
 /// The path of the request that opens a session.
 pub(crate) const SESSION: &str = "/v1/queries/session";
 /// The path of the request that starts a task.
@@ -26,6 +28,9 @@ pub(crate) struct OpenQuery {
     pub query: String,
     /// The tenant that runs the query.
     pub tenant: Tenant,
+    /// The rights with which the host opens its copies of files.
+    #[serde(default)]
+    pub rights: FileRights,
     /// The memory limit of each worker.
     pub memory: ByteSize,
     /// The processor share of each worker.

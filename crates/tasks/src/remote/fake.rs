@@ -16,6 +16,7 @@ use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::session::Session;
+use crate::file_rights::FileRights;
 use crate::peers::messages::{OpenQuery, QueryOpened, SESSION, SessionAsk, SessionRequest};
 use crate::peers::{Peer, Peers, TaskNeeds, TaskPlace};
 
@@ -120,6 +121,7 @@ pub(crate) fn order() -> OpenQuery {
     OpenQuery {
         query: "q".to_owned(),
         tenant: Tenant::default(),
+        rights: FileRights::default(),
         memory: ByteSize::mib(1),
         cpu: CpuMillis(1000),
         elapsed_us: 0,

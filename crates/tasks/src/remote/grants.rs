@@ -7,11 +7,11 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use futures::FutureExt;
-use snowmelt_node::files::regular_file;
 use snowmelt_rpc::{Token, upgrade};
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::{FileGrant, Grants, HostOutputs, RequestFailure};
 
+use crate::file_rights::FileOpener;
 use crate::host::TaskHost;
 use crate::peers::copies::{Copy, CopySource};
 use crate::peers::messages::{Copied, InputAt, OUTPUTS, ReadOutputs, RelativeHost};
@@ -31,9 +31,12 @@ pub(super) struct Missing(pub String);
 
 /// Opens this host's copy of a file, which must have the same size and time. The returned grant has
 /// the version of the copy.
-pub(super) fn open_copy(grant: &FileGrant) -> Result<(FileGrant, OwnedFd), Missing> {
+pub(super) fn open_copy(
+    opener: &FileOpener,
+    grant: &FileGrant,
+) -> Result<(FileGrant, OwnedFd), Missing> {
     let opened = || {
-        let file = regular_file::open(Path::new(&grant.path)).ok()?;
+        let file = opener.open(Path::new(&grant.path)).ok()?;
         let version = snowmelt_files::version(&file.metadata().ok()?);
         snowmelt_files::is_copy(&version, &grant.version).then_some((version, file))
     };
@@ -160,11 +163,12 @@ mod tests {
         let own = snowmelt_files::version(&metadata);
         let (_, content) = own.split_once('-').unwrap();
         let grant = |version: String| FileGrant { path: path.clone(), bytes: 3, version };
-        let (granted, _) = open_copy(&grant(format!("0-{content}"))).unwrap();
+        let opener = FileOpener::default();
+        let (granted, _) = open_copy(&opener, &grant(format!("0-{content}"))).unwrap();
         assert_eq!(granted.version, own);
-        assert!(open_copy(&grant(format!("0-{content}0"))).is_err());
+        assert!(open_copy(&opener, &grant(format!("0-{content}0"))).is_err());
         std::fs::remove_file(&path).unwrap();
-        assert!(open_copy(&grant(own)).is_err());
+        assert!(open_copy(&opener, &grant(own)).is_err());
     }
 
     #[test]
@@ -174,6 +178,6 @@ mod tests {
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR).unwrap();
         let version = snowmelt_files::version(&path.metadata().unwrap());
         let path = path.to_str().unwrap().to_owned();
-        assert!(open_copy(&FileGrant { path, bytes: 0, version }).is_err());
+        assert!(open_copy(&FileOpener::default(), &FileGrant { path, bytes: 0, version }).is_err());
     }
 }

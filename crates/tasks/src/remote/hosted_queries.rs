@@ -111,7 +111,8 @@ impl Hosted {
         open: OpenQuery,
         from: Option<SocketAddr>,
     ) -> Result<(Registered<'_>, BTreeMap<String, ErrorReport>), ErrorReport> {
-        let OpenQuery { query: name, tenant, memory, cpu, elapsed_us, udfs, files, control } = open;
+        let OpenQuery { query: name, tenant, rights, memory, cpu, elapsed_us, .. } = open;
+        let OpenQuery { udfs, files, control, .. } = open;
         let kept = self.host.outputs.keep(&name).ok_or_else(|| {
             ErrorReport::new(Code::PROTOCOL, format!("{name} has a session here already"))
         })?;
@@ -130,7 +131,8 @@ impl Hosted {
         let limits = WorkerLimits { memory, cpu };
         let gangs = GangParts::new(&self.host.streams, &name);
         let host = self.host.clone();
-        let runner = QueryRunner::new(host, name.clone(), tenant, accepted, limits, bindings);
+        let runner = QueryRunner::new(host, name.clone(), tenant, accepted, limits, bindings)
+            .with_rights(rights);
         let query = Arc::new(Query {
             runner,
             outputs: kept,
@@ -267,7 +269,8 @@ impl Query {
     /// Reserves room for tasks of a gang.
     fn reserve(&self, part: &GangPart) -> PartReserved {
         let files = part.tasks.iter().flat_map(|task| &task.files);
-        let missing = files.filter_map(|file| open_copy(file).err().map(|Missing(path)| path));
+        let missing = files
+            .filter_map(|file| open_copy(&self.runner.files, file).err().map(|Missing(path)| path));
         let paths: Vec<String> = missing.collect();
         if !paths.is_empty() {
             return PartReserved::FilesMissing { paths };
@@ -314,7 +317,8 @@ impl Query {
             decline_copies(self.outputs.all(), &inputs);
             return said(&mut stream, &TaskPlaced::NoRoom).await;
         };
-        let files = match ask.files.iter().map(open_copy).collect::<Result<Vec<_>, _>>() {
+        let copy = |file| open_copy(&self.runner.files, file);
+        let files = match ask.files.iter().map(copy).collect::<Result<Vec<_>, _>>() {
             Ok(files) => files,
             Err(Missing(path)) => {
                 decline_copies(self.outputs.all(), &inputs);

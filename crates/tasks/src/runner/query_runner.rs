@@ -28,6 +28,7 @@ use super::limits::WorkerLimits;
 use super::query_room::{QueryRoom, RoomPermit, SandboxOrigin, TaskRoom};
 use super::times::{END_KNOWN_TIMEOUT, END_REPORT_TIMEOUT};
 use super::udf::{BoundUdf, UdfBinding};
+use crate::file_rights::{FileOpener, FileRights};
 use crate::host::TaskHost;
 use crate::peers::Peers;
 
@@ -61,6 +62,8 @@ pub struct QueryRunner {
     written: Mutex<BTreeMap<String, String>>,
     cold: AtomicU32,
     warm: AtomicU32,
+    /// Opens files of this machine for the query's driver and tasks.
+    pub(crate) files: Arc<FileOpener>,
     // The other hosts that may run its tasks.
     pub(crate) peers: Option<Arc<dyn Peers>>,
 }
@@ -87,6 +90,7 @@ impl QueryRunner {
             written: Mutex::default(),
             cold: AtomicU32::new(0),
             warm: AtomicU32::new(0),
+            files: Arc::default(),
             peers: None,
         }
     }
@@ -94,6 +98,11 @@ impl QueryRunner {
     /// Lets the query's tasks run on other hosts too.
     pub fn on_hosts(self, peers: Arc<dyn Peers>) -> Self {
         Self { peers: Some(peers), ..self }
+    }
+
+    /// Opens the query's files with these rights, and not with those of the server.
+    pub fn with_rights(self, rights: FileRights) -> Self {
+        Self { files: Arc::new(FileOpener::new(rights)), ..self }
     }
 
     /// Returns the numbers of sandboxes that were started, and of idle ones that were taken again.

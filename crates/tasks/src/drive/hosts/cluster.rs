@@ -325,6 +325,7 @@ fn order(runner: &QueryRunner) -> OpenQuery {
     OpenQuery {
         query: runner.query.clone(),
         tenant: runner.tenant.clone(),
+        rights: runner.files.rights().clone(),
         memory: runner.limits.memory,
         cpu: runner.limits.cpu,
         elapsed_us: 0,

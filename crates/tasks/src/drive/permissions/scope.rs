@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use snowmelt_node::files::regular_file;
 use snowmelt_types::{Code, ErrorReport};
@@ -10,6 +10,7 @@ use snowmelt_wire::{FileGrant, RequestFailure};
 
 use super::allowance::Allowance;
 use super::locations::Locations;
+use crate::file_rights::FileOpener;
 use crate::host::FooterScope;
 
 /// The requests that one driver may make, and has made.
@@ -17,6 +18,8 @@ use crate::host::FooterScope;
 pub(in crate::drive) struct DriverScope {
     /// The folder against which relative locations are read.
     pub folder: PathBuf,
+    /// Opens files with the rights of who runs the query.
+    pub files: Arc<FileOpener>,
     pub locations: Locations,
     /// True if the query's sandboxes have a network, because it names a bucket or an HTTP server,
     /// or exchanges rows through a bucket.
@@ -39,17 +42,13 @@ impl DriverScope {
         self.reading.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens a file with the platform's own rights: a driver or worker is granted descriptors,
-    /// never paths, so it reads files that its own user could not, and nothing else.
+    /// Opens a file: a driver or worker is granted descriptors, never paths, so it reads files that
+    /// its own user could not, and nothing else.
     pub fn open_listed(&self, path: &str) -> Result<File, RequestFailure> {
         if !self.allowance().is_listed(path) {
             return Err(refused("it asked for a file that the query does not name"));
         }
-        let file = regular_file::open(Path::new(path)).map_err(|error| {
-            let message = format!("cannot open {path}: {error}");
-            let hint = "it was there when the query was planned: run the query again";
-            RequestFailure::of(ErrorReport::new(Code::STORAGE, message).hint(hint))
-        })?;
+        let file = self.files.open(Path::new(path)).map_err(RequestFailure::of)?;
         match &self.secrets {
             Some(folder) if regular_file::is_below(&file, folder) => Err(secret(path)),
             _ => Ok(file),
