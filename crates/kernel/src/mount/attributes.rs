@@ -134,7 +134,7 @@ fn listed(line: &str) -> Option<(u64, u64, &str)> {
 
 /// Decodes a path of `mountinfo`. The kernel writes spaces, tabs, newlines and backslashes as three
 /// octal digits.
-fn unescape(path: &str) -> PathBuf {
+pub(crate) fn unescape(path: &str) -> PathBuf {
     let mut parts = path.split('\\');
     let mut plain = parts.next().unwrap_or_default().to_owned();
     for part in parts {

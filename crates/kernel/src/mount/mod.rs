@@ -3,7 +3,7 @@
 //! Invariant: no path is resolved inside a sandbox that a tenant could have changed; every
 //! operation starts at a descriptor.
 
-mod attributes;
+pub(crate) mod attributes;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,11 +1,17 @@
 //! Files that are opened with the rights of another user than that of this process.
 
-use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, SyncSender, channel, sync_channel};
+use std::{fs, io};
 
+use rustix::io::Errno;
+use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
 use rustix::process::Gid;
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_thread_groups};
 use serde::{Deserialize, Serialize};
+
+use super::namespace::{flags, unshare};
+use crate::mount::attributes::unescape;
 
 /// A user of this machine, as the kernel knows a process: its number, group and further groups.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,9 +24,15 @@ pub struct FileUser {
     pub groups: Vec<u32>,
 }
 
+/// How often file systems of users are hidden that appear meanwhile.
+const MAX_ROUNDS: usize = 8;
+
 type Work = Box<dyn FnOnce() + Send>;
 
 /// A thread with the rights of a user to files, and without any capability.
+///
+/// Its mount namespace has neither of these: file systems that users have mounted (FUSE), which could
+/// make the thread wait for ever, and `/proc`, which lets the threads of one process read each other.
 ///
 /// Only the user of its file accesses is another one (`setfsuid`): with another user of its own, the
 /// thread could be killed by that user, and the whole process with it.
@@ -39,7 +51,7 @@ impl FileUserThread {
         let (began, begin) = sync_channel(1);
         let thread = std::thread::Builder::new().name("file-user".to_owned());
         thread.spawn(move || {
-            if taken(&user, &began) {
+            if is_ready(&user, &began) {
                 works.iter().for_each(|work| work());
             }
         })?;
@@ -63,11 +75,59 @@ impl FileUserThread {
     }
 }
 
-/// Takes the rights of a user for the calling thread, and reports it.
-fn taken(user: &FileUser, began: &SyncSender<io::Result<()>>) -> bool {
-    let result = take_rights(user);
-    let is_taken = result.is_ok();
-    began.send(result).is_ok() && is_taken
+/// Prepares the calling thread, and reports it.
+fn is_ready(user: &FileUser, began: &SyncSender<io::Result<()>>) -> bool {
+    let result = hide_mounts().and_then(|()| take_rights(user));
+    let is_ready = result.is_ok();
+    began.send(result).is_ok() && is_ready
+}
+
+/// Gives the calling thread a mount namespace without `/proc` and without file systems of users.
+/// What is mounted later does not appear there.
+fn hide_mounts() -> io::Result<()> {
+    unshare(flags::MOUNT)?;
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+    for _ in 0..MAX_ROUNDS {
+        let list = fs::read_to_string("/proc/thread-self/mountinfo")?;
+        let of_users: Vec<PathBuf> = mounts(&list, is_of_user).collect();
+        // Users may remove and rename the folders meanwhile: the next list says what is left.
+        for path in &of_users {
+            let _ = hide(path);
+        }
+        if of_users.is_empty() {
+            // Last, because the lists are there.
+            return mounts(&list, |kind, _| kind == "proc").try_for_each(|path| {
+                match hide(&path) {
+                    // It was below another one.
+                    Err(Errno::NOENT | Errno::INVAL) | Ok(()) => Ok(()),
+                    Err(error) => Err(error.into()),
+                }
+            });
+        }
+    }
+    Err(io::Error::other("file systems of users cannot be hidden"))
+}
+
+fn hide(mount: &Path) -> rustix::io::Result<()> {
+    unmount(mount, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
+}
+
+/// The paths of those mounts of a list (`mountinfo`, proc(5)) whose kind and options are wanted.
+fn mounts(list: &str, is_wanted: fn(&str, &str) -> bool) -> impl Iterator<Item = PathBuf> {
+    list.lines().filter_map(move |line| {
+        let (mount, file_system) = line.split_once(" - ")?;
+        let mut fields = file_system.split(' ');
+        let kind = fields.next()?;
+        let path = mount.split(' ').nth(4)?;
+        is_wanted(kind, fields.nth(1).unwrap_or_default()).then(|| unescape(path))
+    })
+}
+
+/// Whether a file system is answered by a program of a user other than root.
+fn is_of_user(kind: &str, options: &str) -> bool {
+    let of_user = |option: &str| option.strip_prefix("user_id=").is_some_and(|user| user != "0");
+    let is_fuse = kind == "fuse" || kind == "fuseblk" || kind.starts_with("fuse.");
+    is_fuse && options.split(',').any(of_user)
 }
 
 fn take_rights(user: &FileUser) -> io::Result<()> {
@@ -144,7 +204,8 @@ mod tests {
         write(&path, "x").unwrap();
         set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
         let thread = FileUserThread::start(user(4321, &[4400])).unwrap();
-        let status = thread.run(|| read_to_string("/proc/thread-self/status").unwrap()).unwrap();
+        let number = thread.run(|| rustix::thread::gettid().as_raw_nonzero()).unwrap();
+        let status = read_to_string(format!("/proc/self/task/{number}/status")).unwrap();
         let line = |name: &str| status.lines().find(|line| line.starts_with(name)).unwrap();
         let numbers = |name| line(name).split_whitespace().skip(1).collect::<Vec<_>>();
         // Real, effective, saved, of files.
@@ -152,7 +213,48 @@ mod tests {
         assert_eq!(numbers("Groups:"), ["4400"]);
         assert_eq!(numbers("CapEff:"), ["0000000000000000"]);
         assert!(File::open(&path).is_ok(), "this thread is still root");
+        assert!(thread.run(|| Path::new("/proc/self").exists()).is_ok_and(|exists| !exists));
+        assert!(Path::new("/proc/self").exists());
         assert!(thread.run(|| panic!("a test")).is_err());
         assert!(thread.run(|| ()).is_err(), "it has ended");
+    }
+
+    /// Nobody answers the requests of the file system: whoever looks into it waits for ever.
+    #[test]
+    fn a_file_system_of_a_user_is_not_entered() {
+        use rustix::mount::{MountFlags, mount};
+        use std::os::fd::AsRawFd;
+
+        let folder = tempfile::tempdir().unwrap();
+        set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+        let inside = folder.path().join("fuse with space");
+        create_dir(&inside).unwrap();
+        let device = File::options().read(true).write(true).open("/dev/fuse").unwrap();
+        let number = device.as_raw_fd();
+        let options = format!("fd={number},rootmode=40000,user_id=4321,group_id=4321\0");
+        let options = std::ffi::CStr::from_bytes_with_nul(options.as_bytes()).unwrap();
+        mount("test", &inside, "fuse", MountFlags::NOSUID | MountFlags::NODEV, options).unwrap();
+        let thread = FileUserThread::start(user(4321, &[])).unwrap();
+        let path = inside.clone();
+        let found = thread.run(move || (path.is_dir(), path.join("file").exists())).unwrap();
+        // The request of the file system's start is not answered either.
+        unmount(&inside, UnmountFlags::DETACH).unwrap();
+        assert_eq!(found, (true, false));
+    }
+
+    #[test]
+    fn mounts_of_users_are_told_from_others() {
+        let list = |kind: &str, options: &str| {
+            format!(r"36 35 0:52 / /home/a\040b/x rw shared:1 - {kind} sshfs {options}")
+        };
+        let found = |kind: &str, options: &str| mounts(&list(kind, options), is_of_user).next();
+        let path = Some(PathBuf::from("/home/a b/x"));
+        assert_eq!(found("fuse.sshfs", "rw,user_id=1000,group_id=1000"), path);
+        assert_eq!(found("fuse", "rw,user_id=1000"), path);
+        for (kind, options) in
+            [("fuse.s3fs", "rw,user_id=0,group_id=0"), ("ext4", "rw"), ("fuse", ""), ("proc", "rw")]
+        {
+            assert_eq!(found(kind, options), None, "{kind} {options}");
+        }
     }
 }
