@@ -82,6 +82,7 @@ impl Host {
         let report = |progress: &InstallProgress| eprintln!("{progress}");
         Ok(self
             .node
+            .preparation()
             .prepare(&Tenant::default(), &self.code, &self.packages, &self.imports, &report)
             .await?)
     }

@@ -52,7 +52,7 @@ impl Row {
 /// where they are not, and imported. Finding the interpreter is done once for all functions, so it
 /// is not counted.
 pub async fn first(host: &Host) -> Result<()> {
-    host.node.python_for(&[]).await?;
+    host.node.preparation().python_for(&[]).await?;
     let asked = Asked::now();
     let unit = host.prepare().await?;
     let mut lease = host.lease(&unit, Duration::ZERO).await?;

@@ -48,6 +48,7 @@ pub use snowmelt_ledger::{Capacity, Ledger};
 pub use snowmelt_sandbox::{MAX_WRITABLE, may_be_writable};
 pub use times::LOAD_LIMIT;
 pub use units::code_package::{PackageAt, PackageSource};
+pub use units::preparation::Preparation;
 pub use units::programs::{Language, ProgramRequest};
 pub use units::unit::{Program, Unit};
 pub use workers::lease::WorkerLease;

@@ -24,7 +24,7 @@ pub(crate) async fn send(
     }
     let node = node.clone();
     let digest = files.clone();
-    let read = tokio::task::spawn_blocking(move || node.stored_files(&digest)).await;
+    let read = tokio::task::spawn_blocking(move || node.preparation().stored_files(&digest)).await;
     let read = read.map_err(|error| ErrorReport::new(Code::INTERNAL, error.to_string()))?;
     let code = Some(read.map_err(|error| error.report())?);
     host.agent.upload(&UploadCode { digest: files.clone(), code }).await.map(drop)

@@ -49,7 +49,7 @@ pub(crate) async fn declared(
     }
     declared.packages = declared.shared.clone();
     let asked: Vec<String> = packages.iter().cloned().chain(required).collect();
-    let python = node.python_for(&asked).await.map_err(|error| error.report())?;
+    let python = node.preparation().python_for(&asked).await.map_err(|error| error.report())?;
     let version = python.minor_version();
     if let Some((file, text)) = code.python_text() {
         let key = Digest::of_parts(["declared-4", &version, file, &text]);

@@ -28,7 +28,7 @@ impl Functions {
         let live = Arc::new(self.prepare(record).await?);
         let began = Instant::now();
         if let Err(error) = self.start_expected(&live).await {
-            let why = self.inner.node.why_image_failed(&live.unit, began).await;
+            let why = self.inner.node.preparation().why_image_failed(&live.unit, began).await;
             return Err(why.unwrap_or(error));
         }
         if !live.record.spec.ephemeral {
@@ -56,7 +56,7 @@ impl Functions {
             let bytes = wheel.len() as u64;
             self.inner.wheels.add(tenant, Digest::of(&wheel), bytes, Instant::now())?;
         }
-        let kept = self.inner.node.keep_wheel(file, wheel).await;
+        let kept = self.inner.node.preparation().keep_wheel(file, wheel).await;
         Ok(Wheel { requirement: kept.map_err(|error| error.report())? })
     }
 

@@ -178,7 +178,7 @@ pub(crate) fn accept(
     if spec.handler.is_empty() {
         spec.handler = language.default_handler(files.keys().map(String::as_str));
     }
-    let digest = node.store(&spec.code).map_err(|error| error.report())?;
+    let digest = node.preparation().store(&spec.code).map_err(|error| error.report())?;
     spec.code = SourceCode::Files { files: BTreeMap::new() };
     Ok(FunctionRecord { tenant, spec, deployed_ms, files: Some(digest), packed: None })
 }
@@ -202,7 +202,7 @@ fn accept_packed(
 /// now.
 pub(crate) async fn pin(node: &Node, record: &mut FunctionRecord) -> Result<(), ErrorReport> {
     let Some(name) = &record.spec.packed else { return Ok(()) };
-    let found = node.find_package(name).await;
+    let found = node.preparation().find_package(name).await;
     let (at, handler) = found.map_err(|error| error.report())?;
     if record.spec.handler.is_empty() {
         record.spec.handler = handler;
@@ -227,7 +227,7 @@ pub(crate) async fn pack(
     let Declared { packages, imports, .. } = declared(node, analysis, &code, &packages).await?;
     let handler = if handler.is_empty() { "handler" } else { &handler };
     let source = PackageSource { code: &code, handler, requirements: &packages, imports: &imports };
-    let packed = node.pack(&name, user, source, &snowmelt_package::Silent).await;
+    let packed = node.preparation().pack(&name, user, source, &snowmelt_package::Silent).await;
     packed.map_err(|error| error.report())
 }
 

@@ -90,7 +90,7 @@ async fn code(
     let of = |one: &FunctionRecord| [one.files.clone(), CodeStore::digest(&one.spec.code)];
     let used: BTreeSet<Digest> = deployed.iter().flat_map(of).flatten().collect();
     let node = platform.node.clone();
-    let sweep = move || node.codes().sweep(&used, LATELY, dry);
+    let sweep = move || node.preparation().codes().sweep(&used, LATELY, dry);
     let RemovedFiles { files, bytes } =
         blocking(move || sweep().map_err(|error| error.report())).await?;
     Ok(part("code", files, bytes))
@@ -111,7 +111,9 @@ async fn packages(
             wanted.insert(code_of(node, analysis, record).await?.packages);
         }
         for packages in &wanted {
-            held.push(node.hold_packages(packages).await.map_err(|error| error.report())?);
+            held.push(
+                node.preparation().hold_packages(packages).await.map_err(|error| error.report())?,
+            );
         }
         Ok::<_, ErrorReport>(held)
     };
@@ -122,7 +124,7 @@ async fn packages(
             return Ok(kept("packages", why));
         }
     };
-    let removed = node.prune_packages(dry).await.map_err(|error| error.report())?;
+    let removed = node.preparation().prune_packages(dry).await.map_err(|error| error.report())?;
     drop(held);
     let items = removed.environments + removed.wheels;
     Ok(part("packages", items as u64, removed.freed.bytes()))

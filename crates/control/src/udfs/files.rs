@@ -179,7 +179,7 @@ impl UdfRegistry {
         let deployed = self.deployed_code().await?;
         let sweep = move || {
             node.files().sweep(&used, UNUSED_KEPT)?;
-            node.codes().sweep(&deployed, CODE_KEPT, false)?;
+            node.preparation().codes().sweep(&deployed, CODE_KEPT, false)?;
             node.sweep_shared_files()
         };
         blocking(move || sweep().map_err(|error| error.report())).await

@@ -28,7 +28,8 @@ impl UdfCatalog {
         set: &mut UdfSet,
     ) -> Result<(), ErrorReport> {
         check(source)?;
-        let files = self.host.node().store(&source.code).map_err(|error| error.report())?;
+        let files =
+            self.host.node().preparation().store(&source.code).map_err(|error| error.report())?;
         let usual = self.in_image(tenant, &files, image, given, MEMORY).await?;
         let signatures = self.known_in_image(source, &usual).await?;
         let registration = register(&source.code, &[], signatures)?;
@@ -71,6 +72,7 @@ impl UdfCatalog {
         let prepared = self
             .host
             .node()
+            .preparation()
             .prepare_program(tenant, code, &request, &limits(memory), place.as_ref())
             .await;
         self.give(prepared.map_err(|error| error.report())?, given).await
@@ -97,9 +99,13 @@ impl UdfCatalog {
                 Ok(signatures)
             }
             // What failed in the image may have failed for want of a block of it.
-            Err(error) => {
-                Err(self.host.node().why_image_failed(unit, began).await.unwrap_or(error))
-            }
+            Err(error) => Err(self
+                .host
+                .node()
+                .preparation()
+                .why_image_failed(unit, began)
+                .await
+                .unwrap_or(error)),
         }
     }
 }

@@ -235,7 +235,13 @@ impl UdfCatalog {
             return Ok(false);
         }
         let requirements = with_runtime(&declared.packages, [BatchKind::Scalar]);
-        match self.host.node().resolve(&requirements, events).await.map_err(|error| error.report())
+        match self
+            .host
+            .node()
+            .preparation()
+            .resolve(&requirements, events)
+            .await
+            .map_err(|error| error.report())
         {
             Ok(()) => Ok(false),
             Err(report) => {
@@ -254,7 +260,12 @@ impl UdfCatalog {
         events: &Events,
     ) -> Result<Unit, ErrorReport> {
         let imports = context.imports();
-        let prepared = self.host.node().prepare(tenant, code, requirements, &imports, events).await;
+        let prepared = self
+            .host
+            .node()
+            .preparation()
+            .prepare(tenant, code, requirements, &imports, events)
+            .await;
         self.give(prepared.map_err(|error| error.report())?, context.given).await
     }
 

@@ -2,11 +2,10 @@
 //!
 //! | part | file |
 //! |---|---|
-//! | stores, pools, preparation, figures, the end | here |
+//! | stores, pools, figures, the end | here |
 //! | leases of instances | `leases` |
 //! | workers, ranks and trees, for those who run tasks of queries and parts of jobs | `tasks` |
-//! | code packages and installed packages | `packages` |
-//! | files and secrets of functions | `files` |
+//! //! | files and secrets of functions | `files` |
 //! | the cluster that the host belongs to | `cluster` |
 //!
 //! Invariant: the rooms below know nothing of the node. Each has what it needs from its
@@ -15,23 +14,21 @@
 mod cluster;
 mod files;
 mod leases;
-mod packages;
 mod tasks;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use snowmelt_api::{NodeFigures, Packed, SpawnerHealth};
+use snowmelt_api::{NodeFigures, SpawnerHealth};
 use snowmelt_image::source::trust_authorities;
 use snowmelt_ledger::{Capacity, Ledger};
-use snowmelt_package::{Python, Reporter};
 use snowmelt_sandbox::Spawner;
-use snowmelt_types::{ByteSize, Digest, ErrorReport, Tenant};
-use snowmelt_wire::{Load, SourceCode};
+use snowmelt_types::ByteSize;
+use snowmelt_wire::Load;
 
 use crate::files::shared_files::SharedFiles;
-use crate::images::{ImageKeeper, ImageSettings, TreePlace};
+use crate::images::{ImageKeeper, ImageSettings};
 use crate::imports::ImportCache;
 use crate::instances::Instances;
 use crate::networks::JobNetworks;
@@ -39,11 +36,10 @@ use crate::resources::account::Account;
 use crate::resources::count::Count;
 use crate::resources::pool::ItemPool;
 use crate::times::MAINTENANCE_INTERVAL;
-use crate::units::code_package::PackageSource;
 use crate::units::preparation::Preparation;
 use crate::units::unit::WarmStart;
 use crate::workers::Workers;
-use crate::{EnforcementChoice, InstanceLimits, ProgramRequest, RemovalReason, Result, Unit};
+use crate::{EnforcementChoice, InstanceLimits, RemovalReason, Result, Unit};
 
 /// The folders, programs, budgets and settings of a node.
 #[derive(Clone, Debug)]
@@ -179,87 +175,9 @@ impl Node {
         &self.inner.preparation.state_dir
     }
 
-    /// Prepares a unit of Python code: resolves and unpacks packages, and stores the code, so that
-    /// an instance has all that it needs.
-    pub async fn prepare(
-        &self,
-        tenant: &Tenant,
-        code: &SourceCode,
-        requirements: &[String],
-        imports: &[String],
-        reporter: &dyn Reporter,
-    ) -> Result<Unit> {
-        let preparation = &self.inner.preparation;
-        preparation.prepare(tenant, code, requirements, imports, reporter).await
-    }
-
-    /// Keeps a wheel of a user's own, and returns the requirement that names the wheel by its
-    /// content.
-    pub async fn keep_wheel(&self, file: String, content: Vec<u8>) -> Result<String> {
-        self.inner.preparation.keep_wheel(file, content).await
-    }
-
-    /// Finds out whether versions of packages go together, and remembers the versions that do;
-    /// installs nothing.
-    pub async fn resolve(&self, requirements: &[String], reporter: &dyn Reporter) -> Result<()> {
-        self.inner.preparation.resolve(requirements, reporter).await
-    }
-
-    /// Returns the store of code.
-    pub fn codes(&self) -> &crate::CodeStore {
-        &self.inner.preparation.codes
-    }
-
-    /// Stores code, to be prepared by the digest that is returned.
-    pub fn store(&self, code: &SourceCode) -> Result<Digest> {
-        self.inner.preparation.store(code)
-    }
-
-    /// Returns whether code of this digest is stored.
-    pub fn has_code(&self, digest: &Digest) -> bool {
-        self.inner.preparation.has_code(digest)
-    }
-
-    /// Returns the stored files of a program, to give them to another host; blocks.
-    pub fn stored_files(&self, digest: &Digest) -> Result<SourceCode> {
-        self.inner.preparation.stored_files(digest)
-    }
-
-    /// Prepares a unit of stored code that a program of another language runs. The blocks of its
-    /// image are read from the host that `place` names, if there is one.
-    pub async fn prepare_program(
-        &self,
-        tenant: &Tenant,
-        code: &Digest,
-        request: &ProgramRequest,
-        limits: &InstanceLimits,
-        place: Option<&TreePlace>,
-    ) -> Result<Unit> {
-        self.inner.preparation.prepare_program(tenant, code, request, limits, place).await
-    }
-
-    /// Returns why blocks of the image of a unit could not be read since `since`, if some could
-    /// not. A function that failed meanwhile failed for that reason, without knowing it.
-    pub async fn why_image_failed(&self, unit: &Unit, since: Instant) -> Option<ErrorReport> {
-        self.inner.preparation.why_image_failed(unit, since).await
-    }
-
-    /// Returns the interpreter that runs code with these requirements, which may name versions of
-    /// Python.
-    pub async fn python_for(&self, requirements: &[String]) -> Result<Python> {
-        Ok(self.inner.preparation.interpreters.of(requirements).await?.0.python.clone())
-    }
-
-    /// Makes a package of code and the wheels that satisfy its requirements, and sends the package
-    /// to the registry if its name has one. The same input gives the same bytes.
-    pub async fn pack(
-        &self,
-        name: &str,
-        user: Option<u32>,
-        source: PackageSource<'_>,
-        reporter: &dyn Reporter,
-    ) -> Result<Packed> {
-        self.inner.preparation.pack(name, user, source, reporter).await
+    /// Returns what prepares code and requirements as units, with the stores of code and packages.
+    pub fn preparation(&self) -> &Preparation {
+        &self.inner.preparation
     }
 
     /// Keeps `count` instances of a unit prewarmed: loaded, paused, and replaced when taken.

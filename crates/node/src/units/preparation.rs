@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use snowmelt_api::InstallFigures;
-use snowmelt_package::Reporter;
-use snowmelt_types::{Digest, ErrorReport, Tenant};
+use snowmelt_package::{EnvironmentLease, Python, Reclaimed, Reporter};
+use snowmelt_types::{Code, Digest, ErrorReport, Tenant};
 use snowmelt_wire::SourceCode;
 
 use super::interpreters::{Installed, Interpreters};
@@ -18,22 +18,22 @@ use crate::{CodeStore, Error, FileStore, InstanceLimits, Language, ProgramReques
 
 /// The stores, interpreters and images with which units are prepared.
 #[derive(Debug)]
-pub(crate) struct Preparation {
+pub struct Preparation {
     /// The state folder: packages, code and the Python runtime live in it, by content.
-    pub state_dir: PathBuf,
-    pub interpreters: Interpreters,
-    pub codes: CodeStore,
+    pub(crate) state_dir: PathBuf,
+    pub(crate) interpreters: Interpreters,
+    pub(crate) codes: CodeStore,
     /// The files of functions that clients have sent.
-    pub files: FileStore,
+    pub(crate) files: FileStore,
     /// The files of functions that control has sent, where this host runs tasks for it.
-    pub received: FileStore,
-    pub images: Arc<ImageKeeper>,
+    pub(crate) received: FileStore,
+    pub(crate) images: Arc<ImageKeeper>,
 }
 
 impl Preparation {
     /// Opens the stores in a state folder; `SNOWMELT_FILES_MAX` is the budget of each tenant's
     /// files.
-    pub fn new(
+    pub(crate) fn new(
         state_dir: PathBuf,
         python: Option<PathBuf>,
         images: Arc<ImageKeeper>,
@@ -90,6 +90,30 @@ impl Preparation {
         let standard = &interpreter.python.stdlib_modules;
         modules.extend(snowmelt_udf::available(imports, standard, &environment.path));
         Ok(Installed { environment, interpreter, modules })
+    }
+
+    /// Returns the interpreter that runs code with these requirements, which may name versions of
+    /// Python.
+    pub async fn python_for(&self, requirements: &[String]) -> Result<Python> {
+        Ok(self.interpreters.of(requirements).await?.0.python.clone())
+    }
+
+    /// Holds the packages of some requirements against removal, if they are installed; `None` if
+    /// they are not.
+    pub async fn hold_packages(&self, requirements: &[String]) -> Result<Option<EnvironmentLease>> {
+        let (interpreter, packages) = self.interpreters.of(requirements).await?;
+        blocking(move || Ok(interpreter.installer.hold(&packages)?)).await
+    }
+
+    /// Removes the installed packages that nothing holds; with `dry`, only counts them.
+    pub async fn prune_packages(&self, dry: bool) -> Result<Reclaimed> {
+        let interpreter = self.interpreters.default().await?;
+        blocking(move || Ok(interpreter.installer.prune(dry)?)).await
+    }
+
+    /// Returns the store of code.
+    pub fn codes(&self) -> &CodeStore {
+        &self.codes
     }
 
     /// Stores code, to be prepared by the digest that is returned.
@@ -161,7 +185,16 @@ impl Preparation {
         None
     }
 
-    pub fn installs(&self) -> InstallFigures {
+    pub(crate) fn installs(&self) -> InstallFigures {
         self.interpreters.installs()
     }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
+        let report = ErrorReport::new(Code::INTERNAL, error.to_string());
+        Err(Error::Report(Box::new(report)))
+    })
 }

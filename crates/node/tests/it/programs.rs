@@ -25,7 +25,7 @@ fn has_node() -> bool {
 async fn unit(rig: &Rig, text: &str, limits: &Arc<InstanceLimits>) -> Unit {
     let file = CodeFile::new(text.as_bytes(), false);
     let code = SourceCode::Files { files: BTreeMap::from([("handler.mjs".to_owned(), file)]) };
-    let stored = rig.node.store(&code).unwrap();
+    let stored = rig.node.preparation().store(&code).unwrap();
     let request = ProgramRequest {
         language: Language::Node,
         command: Vec::new(),
@@ -33,7 +33,11 @@ async fn unit(rig: &Rig, text: &str, limits: &Arc<InstanceLimits>) -> Unit {
         image: None,
         handler: "handler".to_owned(),
     };
-    rig.node.prepare_program(&Tenant::default(), &stored, &request, limits, None).await.unwrap()
+    rig.node
+        .preparation()
+        .prepare_program(&Tenant::default(), &stored, &request, limits, None)
+        .await
+        .unwrap()
 }
 
 fn load_of(unit: &Unit) -> Load {
@@ -98,9 +102,10 @@ fn a_program_that_says_nothing_is_told_what_it_has_to_speak() {
             image: None,
             handler: "web".to_owned(),
         };
-        let stored = rig.node.store(&code).unwrap();
+        let stored = rig.node.preparation().store(&code).unwrap();
         let tenant = Tenant::default();
-        let prepared = rig.node.prepare_program(&tenant, &stored, &request, &limits, None);
+        let prepared =
+            rig.node.preparation().prepare_program(&tenant, &stored, &request, &limits, None);
         let unit = prepared.await.unwrap();
         let load = Load { function: "web".to_owned(), ..load_of(&unit) };
         let lease = rig.lease(&unit, &limits).await;

@@ -94,7 +94,7 @@ impl Rig {
         let code = SourceCode::Source { file: "handler.py".into(), text: text.into() };
         let imports: Vec<String> = imports.iter().map(|import| (*import).to_owned()).collect();
         let silent = &snowmelt_package::Silent;
-        self.node.prepare(tenant, &code, &[], &imports, silent).await.unwrap()
+        self.node.preparation().prepare(tenant, &code, &[], &imports, silent).await.unwrap()
     }
 
     pub async fn lease(&self, unit: &Unit, limits: &Arc<InstanceLimits>) -> InstanceLease {

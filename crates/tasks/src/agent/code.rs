@@ -33,13 +33,13 @@ impl FunctionCode {
     async fn prepare_code(&self, node: &Node, place: Option<&TreePlace>) -> Result<Unit> {
         let Self { tenant, code, packages, imports, limits, .. } = self;
         if let Some(at) = &self.packed {
-            return node.prepare_package(tenant, at, place).await;
+            return node.preparation().prepare_package(tenant, at, place).await;
         }
         match &self.program {
-            None => node.prepare(tenant, code, packages, imports, &Silent).await,
+            None => node.preparation().prepare(tenant, code, packages, imports, &Silent).await,
             Some(program) => {
                 let ProgramPart { files, request } = program;
-                node.prepare_program(tenant, files, request, limits, place).await
+                node.preparation().prepare_program(tenant, files, request, limits, place).await
             }
         }
     }

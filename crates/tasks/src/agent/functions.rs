@@ -90,7 +90,7 @@ impl Agent {
             Arc::new(PreparedFunction { unit, limits, load, running: AtomicU32::new(0) });
         let began = std::time::Instant::now();
         if let Err(error) = prepared.start(node, start as usize).await {
-            let why = node.why_image_failed(&prepared.unit, began).await;
+            let why = node.preparation().why_image_failed(&prepared.unit, began).await;
             return Err(why.unwrap_or(error));
         }
         if let Some(count) = prewarmed {

@@ -109,7 +109,7 @@ impl Agent {
     pub async fn upload(&self, uploaded: UploadCode) -> Result<CodePresence, ErrorReport> {
         let UploadCode { digest, code } = uploaded;
         let Some(code) = code else {
-            return Ok(CodePresence { there: self.inner.node.has_code(&digest) });
+            return Ok(CodePresence { there: self.inner.node.preparation().has_code(&digest) });
         };
         let stored = stored_code(&self.inner.node, code).await?;
         if stored != digest {

@@ -10,7 +10,7 @@ use snowmelt_wire::SourceCode;
 /// Fails if the code cannot be written.
 pub(crate) async fn stored_code(node: &Node, code: SourceCode) -> Result<Digest, ErrorReport> {
     let node = node.clone();
-    let stored = tokio::task::spawn_blocking(move || node.store(&code)).await;
+    let stored = tokio::task::spawn_blocking(move || node.preparation().store(&code)).await;
     let stored = stored.map_err(|error| ErrorReport::new(Code::INTERNAL, error.to_string()))?;
     stored.map_err(|error| error.report())
 }

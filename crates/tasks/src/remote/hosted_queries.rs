@@ -167,13 +167,22 @@ impl Hosted {
     async fn unit(&self, tenant: &Tenant, udf: &UdfPart) -> Result<Unit, ErrorReport> {
         let UdfPart { code, packages, imports, limits, .. } = udf;
         let Some(ImagePart { name, place, .. }) = &udf.image else {
-            let prepared = self.host.node.prepare(tenant, code, packages, imports, &Silent).await;
+            let prepared = self
+                .host
+                .node
+                .preparation()
+                .prepare(tenant, code, packages, imports, &Silent)
+                .await;
             return prepared.map_err(|error| error.report());
         };
         let code = stored_code(&self.host.node, code.clone()).await?;
         let request = ProgramRequest::python_in(name.clone());
-        let prepared =
-            self.host.node.prepare_program(tenant, &code, &request, limits, place.as_ref()).await;
+        let prepared = self
+            .host
+            .node
+            .preparation()
+            .prepare_program(tenant, &code, &request, limits, place.as_ref())
+            .await;
         prepared.map_err(|error| error.report())
     }
 
