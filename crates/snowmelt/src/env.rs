@@ -45,9 +45,9 @@ pub const BURST_WAIT: &str = "SNOWMELT_CLUSTER_BURST_WAIT";
 /// Program that starts and ends hosts. Default: none, hosts join by themselves.
 pub const PROVIDER: &str = "SNOWMELT_CLUSTER_PROVIDER";
 /// Least number of hosts where a program starts them. Default: 1.
-pub const LEAST_HOSTS: &str = "SNOWMELT_CLUSTER_LEAST_HOSTS";
+pub const MIN_HOSTS: &str = "SNOWMELT_CLUSTER_MIN_HOSTS";
 /// Greatest number of hosts where a program starts them. Default: 16.
-pub const MAX_HOSTS: &str = "SNOWMELT_CLUSTER_MOST_HOSTS";
+pub const MAX_HOSTS: &str = "SNOWMELT_CLUSTER_MAX_HOSTS";
 /// Address at which a server serves clients of other hosts, over TLS. Default: none.
 pub const TLS_LISTEN: &str = "SNOWMELT_TLS_LISTEN";
 /// PEM file with the certificate of the address for clients of other hosts, and those that lead to

@@ -315,7 +315,7 @@ fn program() -> Result<impl Fn(&LabHost) -> Command, ErrorReport> {
         if let Some(provider) = &host.provider {
             command
                 .env(env::PROVIDER, &provider.program)
-                .env(env::LEAST_HOSTS, provider.least.to_string())
+                .env(env::MIN_HOSTS, provider.least.to_string())
                 .env(env::MAX_HOSTS, provider.most.to_string());
         }
         if let Some(file) = &host.ca_file {

@@ -39,8 +39,8 @@ keys! {
     RECLAIM_AFTER = "cluster.reclaim_after", env::RECLAIM_AFTER, "15m";
     BURST_WAIT = "cluster.burst_wait", env::BURST_WAIT, "5m";
     PROVIDER = "cluster.provider", env::PROVIDER, "";
-    LEAST_HOSTS = "cluster.least_hosts", env::LEAST_HOSTS, "1";
-    MAX_HOSTS = "cluster.most_hosts", env::MAX_HOSTS, "16";
+    MIN_HOSTS = "cluster.min_hosts", env::MIN_HOSTS, "1";
+    MAX_HOSTS = "cluster.max_hosts", env::MAX_HOSTS, "16";
     TLS_LISTEN = "tls.listen", env::TLS_LISTEN, "";
     TLS_CERTIFICATE = "tls.cert", env::TLS_CERTIFICATE, "";
     TLS_KEY = "tls.key", env::TLS_KEY, "";

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use snowmelt_control::server::HostProgram;
 use snowmelt_types::ErrorReport;
 
-use super::keys::{LEAST_HOSTS, MAX_HOSTS, PROVIDER};
+use super::keys::{MAX_HOSTS, MIN_HOSTS, PROVIDER};
 use super::{ConfigSources, ConfigValue, factor, wrong};
 
 /// The program that starts and ends hosts, and the limits of their number.
@@ -23,12 +23,12 @@ impl HostPool {
     pub(super) fn load(sources: &ConfigSources) -> Result<Self, ErrorReport> {
         let pool = Self {
             provider: sources.named_path(&PROVIDER)?,
-            least: sources.get(&LEAST_HOSTS, None, factor)?,
+            least: sources.get(&MIN_HOSTS, None, factor)?,
             most: sources.get(&MAX_HOSTS, None, factor)?,
         };
         if pool.least.value > pool.most.value {
             let most = pool.most.value;
-            return Err(wrong(LEAST_HOSTS.name, &format!("more than cluster.most_hosts, {most}")));
+            return Err(wrong(MIN_HOSTS.name, &format!("more than cluster.max_hosts, {most}")));
         }
         Ok(pool)
     }

@@ -122,8 +122,8 @@ fn cluster(config: &Config) -> SettingLines {
         Some(line("reclaim_after", &config.reclaim_after, |time| quoted(&text::setting(*time)))),
         Some(line("burst_wait", &config.burst_wait, |time| quoted(&text::setting(*time)))),
         pool.provider.as_ref().map(|value| path("provider", value)),
-        Some(line("least_hosts", &pool.least, u32::to_string)),
-        Some(line("most_hosts", &pool.most, u32::to_string)),
+        Some(line("min_hosts", &pool.least, u32::to_string)),
+        Some(line("max_hosts", &pool.most, u32::to_string)),
     ];
     lines.into_iter().flatten().collect()
 }
