@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # Paths, or paths by the names that the function uses.
 Files = Sequence[str | os.PathLike[str]] | Mapping[str, str | os.PathLike[str]]
 
-# Names the folder of the files in an instance (`crates/node/src/units/unit.rs`).
+# Names the folder of the files in an instance (`crates/node/src/user_code/unit.rs`).
 VARIABLE = "SNOWMELT_FILES"
 
 # The folder of broadcasts among the files of a function.

@@ -12,7 +12,7 @@
  * user id and its own namespaces before it reads anything, and runs its entry only after the
  * spawner has confirmed that it is in its control group. This process and its children mount
  * nothing: they have run the imports, and later the functions, of users, whose filter allows no
- * call for it. The spawner attaches what they see (crates/sandbox/src/spawner/service/attach.rs).
+ * call for it. The spawner attaches what they see (crates/sandbox/src/spawner/service/zygote_mounts.rs).
  */
 #include "snowmelt_zygote.h"
 #include "snowmelt_internals.h"

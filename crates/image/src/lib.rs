@@ -12,7 +12,7 @@
 //! | read blocks from other hosts, and serve them to others | `peer` |
 //! | mount images through the kernel | `mount` |
 //! | record the blocks that a start reads, prefetch them at the next start | `profile` |
-//! | the process that the image's configuration describes | `run` |
+//! | the process that the image's configuration describes | `process_config` |
 //! | compare, verify and copy whole images, and collect what none references | `operations` |
 //! | the removal of files | `removal` |
 //! | exclusion between processes | `lock` |
@@ -33,10 +33,10 @@ pub mod manifest;
 pub mod mount;
 mod operations;
 pub mod peer;
+mod process_config;
 pub mod profile;
 pub mod read;
 mod removal;
-mod run;
 pub mod source;
 
 pub use convert::{Converted, Options, convert};
@@ -45,8 +45,8 @@ pub use filesystem::{erofs, layer, tree};
 pub use lock::Lock;
 pub use manifest::Image;
 pub use operations::{Damage, Verified, collect, diff, exchange, verify_image};
+pub use process_config::RunConfig;
 pub use removal::Collected;
-pub use run::RunConfig;
 pub use source::sweep;
 
 /// A result of this crate.

@@ -8,7 +8,7 @@ use serde::Serialize;
 use snowmelt_types::HostName;
 
 use crate::folder::{self, Folder, Roots};
-use crate::members::{Fault, LabHost, LabMember, Machine, Service, fault, process_of};
+use crate::members::{Fault, LabHost, LabMember, Machine, Service, fault_kinds, process_of};
 use crate::namespace::{self, Namespace};
 use crate::parameters::LabPlan;
 use crate::process::Process;
@@ -203,7 +203,7 @@ fn state<T>(machine: Machine, of: T) -> Result<State<T>> {
     let process = process_of(&machine)?;
     let pid = process.map(|process| process.pid);
     let runs = process.is_some_and(Process::is_alive);
-    let faults = fault::of(&machine)?;
+    let faults = fault_kinds::of(&machine)?;
     Ok(State { of, pid, runs, faults })
 }
 

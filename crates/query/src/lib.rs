@@ -20,15 +20,15 @@
 //! | room | owns |
 //! |---|---|
 //! | `driver` | runs the tasks, merges their results |
-//! | `drive` | the driver's process, and its requests to the platform |
+//! | `driver_process` | the driver's process, and its requests to the platform |
 //! | `service` | the connections that a process answers |
 //!
 //! Boundary: this crate starts no process and creates no sandbox. Code in a worker opens no path:
 //! it reads granted descriptors and S3. The invariant of the cut: an attempt's rows count only once
 //! the attempt is complete, so a retried task never duplicates a row.
 
-mod drive;
 mod driver;
+mod driver_process;
 mod service;
 
 pub use snowmelt_execute::{Error, Result};
@@ -37,9 +37,9 @@ pub use snowmelt_plan::query::{PlannedQuery, plan};
 pub use snowmelt_plan::spec::{HostFiles, LocalFiles, QuerySpec, RANGE_SORT_BYTES};
 pub use snowmelt_plan::tasks::PlannedTask;
 
-pub use drive::follow;
 pub use driver::{
     Attempt, QueryAnswer, Reporter, RunOptions, RunProgress, Stragglers, TaskError, TaskResult,
     TaskRunner,
 };
+pub use driver_process::follow;
 pub use service::{serve, serve_connection};

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use snowmelt_types::{ByteSize, Code, ErrorReport};
 
 use crate::Problem;
-use crate::pace::TooSlow;
+use crate::body_timeout::TooSlow;
 
 /// The largest body of a request: code, UDF files and events travel by value, data does not.
 pub const MAX_REQUEST_BYTES: usize = 256 << 20;

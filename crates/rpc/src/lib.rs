@@ -14,17 +14,17 @@
 //! sides log.
 
 pub mod body;
+mod body_timeout;
+pub mod checksum_errors;
 pub mod client;
-pub mod damage;
 mod endpoint;
+mod fair_queue;
 mod host_stream;
-mod pace;
 pub mod problem;
 pub mod server;
 pub mod tls;
 pub mod token;
 pub mod trace;
-mod turns;
 pub mod upgrade;
 mod version;
 

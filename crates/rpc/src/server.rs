@@ -36,8 +36,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::body::MAX_REQUEST_BYTES;
-pub use crate::pace::Pace;
-use crate::pace::Paced;
+pub use crate::body_timeout::Pace;
+use crate::body_timeout::Paced;
 use crate::token::Holders;
 use crate::{Admission, HostStream, trace};
 use unauthenticated::Unauthenticated;

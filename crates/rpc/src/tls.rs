@@ -19,8 +19,8 @@ use tokio_rustls::server::TlsStream;
 use tokio_rustls::{Accept, TlsAcceptor};
 
 use crate::Peer;
+use crate::fair_queue::{TurnWaiter, Turns};
 use crate::server::{AcceptedConnection, Listener, source};
-use crate::turns::{TurnWaiter, Turns};
 use crate::upgrade::watch;
 
 /// The certificate that a server shows to its clients, with its key. The key is never logged.

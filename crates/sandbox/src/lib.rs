@@ -19,6 +19,7 @@
 
 mod cgroup;
 mod client;
+mod disabled_defences;
 mod error;
 mod fault;
 mod message;
@@ -30,7 +31,6 @@ mod run_dir;
 mod spawner;
 mod spec;
 mod times;
-mod weaken;
 
 pub use cgroup::unified_group;
 pub use client::{

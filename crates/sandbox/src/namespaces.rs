@@ -23,9 +23,9 @@ use snowmelt_kernel::namespace::{flags, join, unshare};
 use snowmelt_kernel::packet;
 use snowmelt_kernel::vfork::{Stack, clone_vfork};
 
+use crate::disabled_defences::{Defence, is_disabled};
 use crate::fault::{StepFault, doing};
 use crate::spec::{Network, NetworkId};
-use crate::weaken::{Defence, is_disabled};
 
 /// The folder where a starting zygote attaches its root.
 pub(crate) const NEW_ROOT: &str = "/root";

@@ -20,11 +20,11 @@
 //! | `host` | a host of tasks, and the stores on its disk |
 //! | `runner` | the tasks of one query in sandboxes, and the room that they hold |
 //! | `remote` | tasks and leases on other hosts |
-//! | `drive` | the platform's side of a query's driver |
+//! | `driver_service` | the platform's side of a query's driver |
 //! | `agent` | the parts of jobs that run on this host |
 
 pub mod agent;
-mod drive;
+mod driver_service;
 mod file_rights;
 mod host;
 pub mod instance_relay;
@@ -32,7 +32,7 @@ pub mod peers;
 pub mod remote;
 mod runner;
 
-pub use drive::{Driver, DriverReporter, Frames, clean, definition};
+pub use driver_service::{Driver, DriverReporter, Frames, clean, definition};
 pub use file_rights::FileRights;
 pub use host::TaskHost;
 pub use runner::{QueryRunner, UdfBinding, UdfImage, UdfSource, WorkerLimits};

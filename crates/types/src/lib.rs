@@ -5,13 +5,13 @@
 mod digest;
 mod error;
 mod ids;
-mod nearest;
 mod outcome;
 mod resources;
+mod suggestion;
 
 pub use digest::Digest;
 pub use error::{CODES, Code, ErrorReport, ExitClass, Report, SourceLocation};
 pub use ids::{FunctionName, HostName, InvocationId, JobId, QueryId, SandboxId, Tenant};
-pub use nearest::nearest;
 pub use outcome::{End, Outcome};
 pub use resources::{ByteSize, CpuMillis, ParseResourceError, micros, parse_duration};
+pub use suggestion::nearest;

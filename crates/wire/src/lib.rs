@@ -9,7 +9,7 @@
 //!
 //! | room | owns |
 //! |---|---|
-//! | `kind`, `error` | the kinds of frames, and errors of the communication |
+//! | `frame_kind`, `error` | the kinds of frames, and errors of the communication |
 //! | `frames` | frames with descriptors, and Arrow batches in them |
 //! | `functions` | messages between the platform and instances of a user's code |
 //! | `tasks` | messages between the platform and query workers |
@@ -17,9 +17,9 @@
 
 mod driver;
 mod error;
+mod frame_kind;
 mod frames;
 mod functions;
-mod kind;
 mod tasks;
 
 pub use driver::{
@@ -28,6 +28,7 @@ pub use driver::{
     PriceFile, Reply, RequestFailure, RunProgress, SandboxUse, TaskAsk, TypedText,
 };
 pub use error::Error;
+pub use frame_kind::{Kind, MAX_PAYLOAD_BYTES};
 pub use frames::{
     BatchDecoder, BatchEncoder, Frame, FrameStream, HEADER_BYTES, MAX_DESCRIPTORS, decode_header,
     decode_schema, encode_schema, read_frame, read_frame_within, read_header, read_payload,
@@ -38,7 +39,6 @@ pub use functions::{
     FailureKind, FunctionFailure, Load, LoadReport, Mode, OnError, Signature, SourceCode,
     Statement, UdfKind,
 };
-pub use kind::{Kind, MAX_PAYLOAD_BYTES};
 pub use tasks::{
     Clean, EXCHANGES, Edge, ExchangeOptions, FileGrant, GangAsk, GangTask, Grants, HostOutputs,
     HttpSource, KeptFooter, KeyRange, LocalFile, MARK_KEY_BYTES, MAX_FOOTERS, MAX_KEPT_FOOTER,

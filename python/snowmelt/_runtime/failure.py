@@ -161,7 +161,7 @@ def _excerpt(frames: list[_Frame], error: BaseException) -> list[str]:
     return lines
 
 
-# The path of this package for the interpreter of an image (`crates/node/src/units/unit.rs`).
+# The path of this package for the interpreter of an image (`crates/node/src/user_code/unit.rs`).
 _IN_IMAGE = __file__.startswith("/run/snowmelt/runtime/")
 
 # Modules whose package has another name.

@@ -25,7 +25,7 @@ from .frames import Connection, ProtocolError
 
 CHANNEL_DESCRIPTOR = 3
 
-# The path of the sandbox's Python code (`crates/node/src/units/unit.rs`).
+# The path of the sandbox's Python code (`crates/node/src/user_code/unit.rs`).
 CODE = "/opt/snowmelt/code/code.json"
 
 # Names the code that the first connection will load. Executing it takes as long as the platform

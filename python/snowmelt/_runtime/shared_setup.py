@@ -12,7 +12,7 @@ import os
 from .. import _files
 from . import code, serve
 
-# Where the files of the function are (`crates/node/src/units/unit.rs`). A zygote is not told.
+# Where the files of the function are (`crates/node/src/user_code/unit.rs`). A zygote is not told.
 _FILES = "/run/snowmelt/files"
 
 _files.enter(_FILES if os.path.isdir(_FILES) else None)

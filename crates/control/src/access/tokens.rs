@@ -116,7 +116,7 @@ pub fn add(path: &Path, tenant: &Tenant) -> Result<String, ErrorReport> {
         file.write_all(format!("{begin}{tenant} {}\n", Digest::of(&token)).as_bytes())?;
         Ok(token)
     };
-    added().map_err(|error| crate::access::permissions::failure(path, &error))
+    added().map_err(|error| super::permissions::failure(path, &error))
 }
 
 fn ends_with_a_line(file: &File) -> io::Result<bool> {

@@ -8,7 +8,7 @@ use snowmelt_types::{ErrorReport, JobId};
 use tracing::Instrument;
 
 use super::RankRange;
-use super::networks::reach;
+use super::networks::reachability;
 
 /// The most time that is kept for a host to say why it is not ready.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
@@ -48,7 +48,7 @@ impl OpenParts<'_> {
         let span = tracing::debug_span!(target: SPANS, "burst.ready");
         let ready = futures::future::try_join_all(loading).instrument(span).await?;
         let unreached: Vec<_> = ready.iter().map(|ready| ready.unreached.clone()).collect();
-        reach::check(self.parts, &unreached)?;
+        reachability::check(self.parts, &unreached)?;
         Ok((open, ready))
     }
 

@@ -16,8 +16,8 @@ use snowmelt_wire::Call;
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
+use super::call_permit::CallSlot;
 use super::preparation::Live;
-use super::slot::CallSlot;
 use super::{cold_start, failed};
 use crate::cluster::placements::{Acquired, CallPlacement, Placements, Ran, is_unanswered};
 use crate::reports::{CallCounters, CallGuard, Durations, output};

@@ -5,22 +5,22 @@
 //!
 //! | part | file |
 //! |---|---|
-//! | a specification that is checked, and a function that can be called | `options`, `declarations`, `preparation` |
-//! | deployment, in turns for each name | `deployment`, `turns`, `wheels` |
+//! | a specification that is checked, and a function that can be called | `limits`, `declarations`, `preparation` |
+//! | deployment, one after another for each name | `deployment`, `deployment_order`, `wheels` |
 //! | what is deployed, and the logs of invocations | `catalog` |
-//! | a call, and why an instance was started for it | `calls`, `slot`, `cold_start` |
+//! | a call, and why an instance was started for it | `calls`, `call_permit`, `cold_start` |
 //! | calls that are stored before they run | `async_calls` |
 
 pub(crate) mod async_calls;
+mod call_permit;
 mod calls;
 mod catalog;
 mod cold_start;
 pub(crate) mod declarations;
 mod deployment;
-mod options;
+mod deployment_order;
+mod limits;
 pub(crate) mod preparation;
-mod slot;
-mod turns;
 mod wheels;
 
 use std::collections::HashMap;
@@ -39,10 +39,10 @@ use crate::reports::Durations;
 use crate::state::analysis_cache::AnalysisCache;
 use crate::state::logs::Logs;
 use crate::state::records::{FunctionId, FunctionRecord, Records};
+pub(crate) use call_permit::CallSlot;
 use calls::Caller;
+use deployment_order::InTurn;
 use preparation::Live;
-pub(crate) use slot::CallSlot;
-use turns::InTurn;
 use wheels::SentWheels;
 
 /// Functions, their instances' limits, and the calls in flight. Cheap to clone.

@@ -16,7 +16,7 @@ use snowmelt_wire::{Load, Mode, SourceCode};
 use tokio::sync::Semaphore;
 
 use super::declarations::{Declared, declared};
-use super::options;
+use super::limits;
 use crate::cluster::placements::{Callee, FunctionTransfer, Placements, Whose};
 use crate::cluster::trees;
 use crate::state::analysis_cache::AnalysisCache;
@@ -118,7 +118,7 @@ pub(crate) fn accept(
     let refused =
         |message: &str, hint: &str| Err(ErrorReport::new(Code::OPTION, message).hint(hint));
     check_files(&spec.files).map_err(|error| ErrorReport::new(Code::FUNCTION_FILE, error))?;
-    options::check(&spec.options, language(&spec).is_some())?;
+    limits::check(&spec.options, language(&spec).is_some())?;
     let is_inside = spec.root.is_some() || spec.image.is_some();
     // An image may name a command itself.
     let has_command =

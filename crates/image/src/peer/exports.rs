@@ -17,8 +17,8 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::host::PeerLink;
-use super::pace::Bucket;
 use super::protocol::{PeerRefusal, RangeRequest, write_at_work, write_piece, write_refusal};
+use super::transfer_rates::Bucket;
 use super::upstreams::{MAX_IMAGES, lock};
 use crate::Error;
 use crate::block::OciDigest;

@@ -16,8 +16,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 
-use super::pace::Meter;
 use super::protocol::{AnswerPart, AnswerReader, PeerRefusal, RangeRequest};
+use super::transfer_rates::Meter;
 use crate::Result;
 
 /// The most requests to one host at the same time, each on a connection of its own.

@@ -5,9 +5,9 @@
 //! |---|---|
 //! | requests and answers on a connection | `protocol` |
 //! | another host: its connections, and what it did wrong | `host` |
-//! | how fast hosts and the registry send, and the limit for children | `pace` |
+//! | how fast hosts and the registry send, and the limit for children | `transfer_rates` |
 //! | which host each blob is read from, and how many bytes came | `upstreams` |
-//! | the root of another stripe, which may have what a root would read from the registry | `beside` |
+//! | the root of another stripe, which may have what a root would read from the registry | `stripe_root` |
 //! | the source of blocks: another host first, the registry where that fails | `source` |
 //! | a source that is one host, for what is in no registry | `host_source` |
 //! | the serving side: blocks of the images that this host has a place for | `exports` |
@@ -18,13 +18,13 @@
 //! Invariant: another host can delay a block by at most [`Patience`], and cannot forge one: the
 //! reader verifies each, and what a host sent wrong costs it its place for good.
 
-mod beside;
 mod exports;
 mod host;
 mod host_source;
-mod pace;
 mod protocol;
 mod source;
+mod stripe_root;
+mod transfer_rates;
 mod upstreams;
 
 pub use exports::{ExportProgress, Exports};

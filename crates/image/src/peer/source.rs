@@ -13,8 +13,8 @@ use futures::stream::{self, StreamExt};
 use tokio::time::Instant;
 
 use super::host::{PeerAnswer, PeerFailure, PeerState};
-use super::pace::Meter;
 use super::protocol::{MAX_RANGE, RangeRequest};
+use super::transfer_rates::Meter;
 use super::upstreams::{BlobRoute, RangeSender, Upstreams, lock};
 use crate::Result;
 use crate::block::OciDigest;

@@ -15,10 +15,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::beside::Beside;
 use super::host::{Connect, Patience, PeerFailure, PeerHost, PeerState};
-use super::pace::{LinkRate, Meter, is_slow};
 use super::protocol::PeerRefusal;
+use super::stripe_root::Beside;
+use super::transfer_rates::{LinkRate, Meter, is_slow};
 use crate::block::OciDigest;
 
 /// The number of the last ranges whose senders are remembered: more than can wait for their

@@ -4,7 +4,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
-use super::pack::{PackOptions, write};
+use super::layer_archive::{PackOptions, write};
 use super::{ConversionSource, Described};
 use crate::{Error, Result};
 

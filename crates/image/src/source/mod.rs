@@ -5,7 +5,7 @@
 //! | manifests, indexes and configurations of OCI and Docker | `document` |
 //! | OCI layout folders, also the store of converted images | `layout` |
 //! | archives of `docker save`, and their members | `archive`, `members` |
-//! | a folder of files, and its conversion to an archive | `folder`, `pack` |
+//! | a folder of files, and its conversion to an archive | `folder`, `layer_archive` |
 //! | registries | `registry` |
 //! | temporary files in layout folders, of writers that were killed | `leftovers` |
 //! | parsing of image locations | `location` |
@@ -16,11 +16,11 @@
 mod archive;
 mod document;
 mod folder;
+mod layer_archive;
 mod layout;
 mod leftovers;
 mod location;
 mod members;
-mod pack;
 mod registry;
 
 use std::io::Read;
@@ -28,12 +28,12 @@ use std::io::Read;
 pub use archive::DockerArchive;
 pub use document::{Config, ImagePlatform};
 pub use folder::FolderOrigin;
+pub(crate) use layer_archive::names;
+pub use layer_archive::{PackOptions, Stamp};
 pub(crate) use layout::PINNED;
 pub use layout::{LayoutOrigin, OciLayout};
 pub use leftovers::sweep;
 pub use location::ImageLocation;
-pub(crate) use pack::names;
-pub use pack::{PackOptions, Stamp};
 pub use registry::{
     Access, Authorities, Credentials, Reference, Registry, RegistryOrigin, trust_authorities,
 };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use snowmelt_image::Error;
 use snowmelt_image::read::{BlockCache, BlockSource, BlockStore};
 
-use super::lazy::{archive, image, noise};
+use super::lazy_mounts::{archive, image, noise};
 use super::sources::MemorySource;
 
 #[test]

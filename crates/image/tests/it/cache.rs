@@ -15,7 +15,7 @@ use snowmelt_image::source::{FolderOrigin, OciLayout};
 use snowmelt_image::{Error, Options, convert};
 use snowmelt_kernel::mount;
 
-use super::lazy::{archive, image, noise};
+use super::lazy_mounts::{archive, image, noise};
 use super::mounts::{is_root, scratch};
 
 const BLOCK_BYTES: usize = 5000;

@@ -107,7 +107,7 @@ fn an_image_of_umoci_has_the_same_files_from_each_origin() {
 #[test]
 fn a_folder_is_an_image_of_one_layer() {
     let Some((scratch, root)) = scratch() else { return };
-    super::unpacked::fill(&root);
+    super::image_contents::fill(&root);
     let store = OciLayout::create(&scratch.path().join("store")).unwrap();
     let converted = convert(&FolderOrigin::open(&root).unwrap(), &store, options()).unwrap();
     check(&converted, &store, &root);

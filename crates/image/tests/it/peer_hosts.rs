@@ -16,7 +16,7 @@ use snowmelt_image::{Image, Result};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::lazy::{archive, image, noise};
+use super::lazy_mounts::{archive, image, noise};
 use super::sources::MemorySource;
 
 pub const BYTES: usize = 3 << 20;

@@ -13,7 +13,7 @@ use snowmelt_image::read::{BlockSource, Retried, RetryPolicy, conformance};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::lazy::noise;
+use super::lazy_mounts::noise;
 use super::peer_hosts::{
     BYTES, Dial, Fault, Host, digest, faulty, noisy, registry_bytes, serve, short_wait,
 };

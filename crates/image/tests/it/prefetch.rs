@@ -14,7 +14,7 @@ use snowmelt_image::profile::StartProfile;
 use snowmelt_image::read::{BlobReader, BlockCache, BlockSource, BlockStore, Pieces};
 use tokio::sync::Semaphore;
 
-use super::lazy::{archive, image, noise};
+use super::lazy_mounts::{archive, image, noise};
 use super::sources::{Fault, MemorySource};
 
 const BLOCK: u64 = 65536;

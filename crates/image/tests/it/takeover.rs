@@ -19,7 +19,7 @@ use snowmelt_image::read::{BlockSource, BlockStore};
 use snowmelt_kernel::packet;
 use tokio::runtime::Runtime;
 
-use super::lazy::{FORMS, archive, image, noise};
+use super::lazy_mounts::{FORMS, archive, image, noise};
 use super::mounts::scratch;
 use super::sources::MemorySource;
 

@@ -10,10 +10,10 @@ use std::process::Command;
 use rustix::fs::{Mode, OFlags, RawDir, SeekFrom, seek};
 use snowmelt_image::mount::Form;
 
-use super::lazy::{FORMS, Setup, archive, image, noise};
+use super::image_contents::{fill, same, tar};
+use super::lazy_mounts::{FORMS, Setup, archive, image, noise};
 use super::mounts::{is_root, scratch};
 use super::sources::Fault;
-use super::unpacked::{fill, same, tar};
 
 #[test]
 fn shows_the_same_files_as_erofs_and_the_original_folder() {

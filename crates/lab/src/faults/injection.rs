@@ -7,7 +7,9 @@ use snowmelt_network::netlink::Batch;
 
 use super::{clock, corruption};
 use crate::lab::Lab;
-use crate::members::{Fault, LabHost, LabMember, LabProgram, Machine, disk, fault, process_of};
+use crate::members::{
+    Fault, LabHost, LabMember, LabProgram, Machine, disk, fault_kinds, process_of,
+};
 use crate::namespace::{self, Namespace};
 use crate::network::{ETH0, device, port, set_shape, shape};
 use crate::{Error, Result, process};
@@ -24,7 +26,7 @@ impl Lab {
         let _lock = self.lock()?;
         let machine = member.machine();
         check(self, member, fault)?;
-        let mut faults = fault::of(machine)?;
+        let mut faults = fault_kinds::of(machine)?;
         if fault == Fault::Kill {
             return kill(machine, faults);
         }
@@ -33,7 +35,7 @@ impl Lab {
         }
         faults.retain(|other| !(fault.is_of_clock() && other.is_of_clock()));
         faults.push(fault);
-        fault::record(machine, &faults)?;
+        fault_kinds::record(machine, &faults)?;
         self.set(member, fault, true)
     }
 
@@ -43,10 +45,10 @@ impl Lab {
     /// The kernel refuses a step.
     pub fn heal(&self, member: &LabMember, program: &impl LabProgram) -> Result<()> {
         let _lock = self.lock()?;
-        for fault in fault::of(member.machine())? {
+        for fault in fault_kinds::of(member.machine())? {
             self.set(member, fault, false)?;
         }
-        fault::record(member.machine(), &[])?;
+        fault_kinds::record(member.machine(), &[])?;
         member.start_again(program)
     }
 
@@ -57,7 +59,7 @@ impl Lab {
     pub fn restart(&self, member: &LabMember, program: &impl LabProgram) -> Result<()> {
         let _lock = self.lock()?;
         let machine = member.machine();
-        kill(machine, fault::of(machine)?)?;
+        kill(machine, fault_kinds::of(machine)?)?;
         member.start_again(program)
     }
 
@@ -84,7 +86,7 @@ impl Lab {
 /// Separates hosts that were added later from those that are partitioned already.
 pub(crate) fn partition_new_hosts(lab: &Lab) -> Result<()> {
     for host in lab.hosts() {
-        if fault::of(&host.machine)?.contains(&Fault::Partition) {
+        if fault_kinds::of(&host.machine)?.contains(&Fault::Partition) {
             set_partitioned(lab, &host, true)?;
         }
     }
@@ -114,7 +116,7 @@ fn kill(machine: &Machine, mut faults: Vec<Fault>) -> Result<()> {
     }
     process.wait_for_end();
     faults.retain(|fault| !fault.is_of_processes());
-    fault::record(machine, &faults)
+    fault_kinds::record(machine, &faults)
 }
 
 fn freeze(machine: &Machine, frozen: bool) -> Result<()> {
@@ -154,7 +156,7 @@ fn set_partitioned(lab: &Lab, host: &LabHost, partitioned: bool) -> Result<()> {
     let mut own = namespace::open(&host.machine.namespace)?;
     for other in lab.hosts().iter().filter(|other| are_partitioned(host, other)) {
         // The routes of another partitioned host stay.
-        if !partitioned && fault::of(&other.machine)?.contains(&Fault::Partition) {
+        if !partitioned && fault_kinds::of(&other.machine)?.contains(&Fault::Partition) {
             continue;
         }
         set_direction(&mut own, other, partitioned)?;

@@ -2,7 +2,7 @@
 //!
 //! | part | file |
 //! |---|---|
-//! | which faults there are | `members/fault.rs` |
+//! | which faults there are | `members/fault_kinds.rs` |
 //! | faults on demand, and their healing | `injection` |
 //! | another wall clock | `clock` |
 //! | damage to packets | `corruption` |

@@ -1,6 +1,6 @@
 //! A function uses its own addresses and no others, whatever it tries.
 
-use crate::enforced::*;
+use crate::enforcement_errors::*;
 use crate::function::*;
 
 #[test]

@@ -1,6 +1,6 @@
 //! A function that uses up ports, descriptors or pending connections harms only itself.
 
-use crate::enforced::*;
+use crate::enforcement_errors::*;
 use crate::function::*;
 use crate::harness::*;
 

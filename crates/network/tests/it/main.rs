@@ -2,8 +2,8 @@
 //! They need root; without it they report that they are skipped.
 
 mod egress;
-mod enforced;
 mod enforcement;
+mod enforcement_errors;
 mod exhaustion;
 mod flood;
 mod function;

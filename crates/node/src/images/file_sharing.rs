@@ -9,8 +9,8 @@ use snowmelt_types::ByteSize;
 
 use super::keeper::ImageKeeper;
 use super::message::Notice;
-use super::place::OwnCluster;
 use super::stores::Stores;
+use super::tree_place::OwnCluster;
 
 impl ImageKeeper {
     /// Returns the cluster that this host is in, if it is in one.

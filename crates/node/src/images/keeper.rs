@@ -28,9 +28,9 @@ use super::message::{
 };
 use super::notices::Noticed;
 use super::packets::{failed, is_end, notices, say, say_to};
-use super::place::{OwnCluster, TreePlace};
 use super::resolution::ResolvedImage;
 use super::stores::ImageSettings;
+use super::tree_place::{OwnCluster, TreePlace};
 use super::{Mounted, locked, shown_in};
 use crate::{Error, Result};
 

@@ -8,8 +8,8 @@
 //! | messages between the node and the daemon | `message`, `packets` |
 //! | the daemon: serves blocks, answers requests for mounts | `daemon` |
 //! | the notices that the daemon has sent | `notices` |
-//! | places among the hosts that use the same images | `place` |
-//! | connections to and from these hosts | `peers`, `connection` |
+//! | places among the hosts that use the same images | `tree_place` |
+//! | connections to and from these hosts | `peers`, `host_connection` |
 //! | the parts that files of functions share | `file_sharing` |
 //! | the node's side: starts the daemon, sends it requests, replaces one that died | `keeper` |
 //!
@@ -18,32 +18,32 @@
 //! namespace that only the daemon and the node hold, so they vanish when both have ended; both hold
 //! the connection that the kernel needs for a mount, so the daemon or the node alone can die.
 
-mod connection;
 mod daemon;
 mod file_sharing;
 mod history;
+mod host_connection;
 mod keeper;
 mod message;
 mod notices;
 mod packets;
 mod peers;
-mod place;
 mod resolution;
 mod stores;
+mod tree_place;
 
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use snowmelt_sandbox::{Base, MountedImage, Root};
 
-pub(crate) use connection::connect;
 pub use daemon::image_daemon_main;
 pub(crate) use daemon::sharing::Sharing;
+pub(crate) use host_connection::connect;
 pub(crate) use keeper::ImageKeeper;
 pub use peers::BLOCKS;
-pub use place::{HeldImage, TreePlace, Upstream};
 pub use resolution::{ImageOrigin, ResolvedImage, find_image, has_registry};
 pub use stores::{ImageSettings, Stores};
+pub use tree_place::{HeldImage, TreePlace, Upstream};
 
 /// An image that is mounted, as a node holds it.
 #[derive(Debug)]

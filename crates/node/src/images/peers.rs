@@ -16,12 +16,12 @@ use snowmelt_kernel::packet;
 use snowmelt_rpc::{HostStream, Token};
 use snowmelt_types::HostName;
 
-use super::connection::connect;
 use super::daemon::sharing::SharedContent;
+use super::host_connection::connect;
 use super::keeper::{ImageKeeper, Keeper};
 use super::message::{DaemonRequest, Notice};
 use super::packets::{failed, say_to};
-use super::place::{HeldImage, OwnCluster, TreePlace};
+use super::tree_place::{HeldImage, OwnCluster, TreePlace};
 use crate::Result;
 
 /// The path of the request with which a host asks another for blocks of images.

@@ -10,11 +10,11 @@ use snowmelt_types::{Digest, SandboxId};
 
 use super::Instances;
 use super::instance::Instance;
-use super::rooms::{InstanceRoom, needs_zygote};
 use super::slots::SharedInstance;
-use crate::imports::Child;
+use super::zygote_room::{InstanceRoom, needs_zygote};
+use crate::import_cache::Child;
 use crate::resources::account::{InstanceRooms, zygote};
-use crate::units::unit::{ENTRY, Forked, LOAD_AHEAD, WarmStart};
+use crate::user_code::unit::{ENTRY, Forked, LOAD_AHEAD, WarmStart};
 use crate::{Error, InstanceLimits, Program, Result, Unit};
 
 /// The environment variables of one instance: names and values.

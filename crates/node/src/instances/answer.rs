@@ -8,7 +8,7 @@ use snowmelt_api::{Answer, AnswerGuard};
 use snowmelt_types::{ByteSize, Tenant};
 use snowmelt_wire::{Frame, Kind, read_header, read_payload};
 
-use super::room::{AnswerBudget, AnswerSpace};
+use super::answer_memory::{AnswerBudget, AnswerSpace};
 use crate::process::limits::MAX_ANSWER;
 use crate::process::readable_stream::ReadableStream;
 use crate::{Error, Result};

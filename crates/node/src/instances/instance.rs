@@ -18,7 +18,7 @@ use snowmelt_wire::{Frame, Kind, Load, write_frame};
 
 use super::answer;
 use crate::files::function_files::FileTree;
-use crate::imports::{Admitted, Child};
+use crate::import_cache::{Admitted, Child};
 use crate::process::log::LogCollector;
 use crate::process::readable_stream::ReadableStream;
 use crate::{Error, Result, Unit};

@@ -18,7 +18,7 @@ use super::{Instances, answer};
 use crate::process::log::LogText;
 use crate::process::readable_stream::ReadableStream;
 use crate::times::CALL_LEFT_ALONE;
-use crate::units::unit::PROGRAM_CODE;
+use crate::user_code::unit::PROGRAM_CODE;
 use crate::{Error, InstanceLimits, Result};
 
 /// How long it may take until the end of a sandbox whose connection closed is known.

@@ -11,7 +11,7 @@ use snowmelt_types::Tenant;
 
 use super::Instances;
 use super::lease::InstanceLease;
-use super::rooms::InstanceRoom;
+use super::zygote_room::InstanceRoom;
 use crate::resources::account::InstanceRooms;
 use crate::{Error, InstanceLimits, Result, Unit};
 

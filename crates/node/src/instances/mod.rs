@@ -7,21 +7,21 @@
 //! | slots on instances that take several calls | `slots` |
 //! | prewarmed instances, and their replacement | `prewarming`, `replenishment` |
 //! | leases, for calls and for the ranks of a burst | `leases`, `ranks`, `lease` |
-//! | where an instance comes from | `acquisition`, `rooms` |
-//! | answers, and the memory that they take | `answer`, `room` |
+//! | where an instance comes from | `acquisition`, `zygote_room` |
+//! | answers, and the memory that they take | `answer`, `answer_memory` |
 
 pub(crate) mod acquisition;
 pub(crate) mod answer;
+mod answer_memory;
 pub(crate) mod instance;
 pub(crate) mod lease;
 mod leases;
 pub(crate) mod prewarming;
 pub(crate) mod ranks;
 mod replenishment;
-mod room;
-pub(crate) mod rooms;
 pub(crate) mod run;
 mod slots;
+pub(crate) mod zygote_room;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use snowmelt_sandbox::Spawner;
 use snowmelt_types::Digest;
 
 use crate::images::ImageKeeper;
-use crate::imports::{IdleChildren, ImportCache};
+use crate::import_cache::{IdleChildren, ImportCache};
 use crate::resources::account::Account;
 use crate::resources::count::Count;
 use crate::resources::figures::Starts;

@@ -13,11 +13,11 @@ use snowmelt_types::{Digest, JobId, SandboxId};
 use super::Instances;
 use super::acquisition::Environment;
 use super::instance::Instance;
-use super::rooms::needs_zygote;
-use crate::imports::Child;
+use super::zygote_room::needs_zygote;
+use crate::import_cache::Child;
 use crate::networks::network::RankNetwork;
 use crate::resources::account::{InstanceRooms, ZygoteRoom, zygote};
-use crate::units::unit::{ENTRY, WarmStart};
+use crate::user_code::unit::{ENTRY, WarmStart};
 use crate::{Error, InstanceLease, InstanceLimits, Result, Unit};
 
 /// The room of a part of a burst: for all of its ranks, and for the zygote that they are forked

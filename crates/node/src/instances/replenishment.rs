@@ -11,7 +11,7 @@ use snowmelt_wire::{Kind, Load};
 use super::Instances;
 use super::instance::Instance;
 use super::prewarming::PrewarmOrder;
-use super::rooms::needs_zygote;
+use super::zygote_room::needs_zygote;
 use crate::resources::account::zygote;
 use crate::times::{REPLACED_AFTER, SETTLE_TIMEOUT};
 use crate::{Error, LOAD_LIMIT, Result};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use snowmelt_network::Networks;
 
 use super::{JobNetworks, blocking};
-use crate::imports::ZygoteMember;
+use crate::import_cache::ZygoteMember;
 use crate::namespaces::{Fresh, Precreated, SpareNamespace};
 use crate::times::NETWORK_MADE_AFTER;
 use crate::{Error, Result};

@@ -18,7 +18,7 @@ use snowmelt_network::Networks;
 use snowmelt_sandbox::Spawner;
 use tokio::sync::Semaphore;
 
-use crate::imports::ImportCache;
+use crate::import_cache::ImportCache;
 use crate::namespaces::{self, Precreated};
 use crate::{Error, Result};
 use enforcement::EnforcementChoice;

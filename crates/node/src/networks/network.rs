@@ -16,11 +16,11 @@ use snowmelt_network::{Address, Counters, JobNetwork, JobSpec, RESERVED, Range, 
 use snowmelt_sandbox::{Bind, NetworkNamespace, Sandbox};
 
 use super::{JobNetworks, blocking};
-use crate::imports::{ImportCoverage, ZygoteMember};
+use crate::import_cache::{ImportCoverage, ZygoteMember};
 use crate::namespaces::Fresh;
 use crate::resources::account::ZygoteRoom;
 use crate::times::{UNSENT_ASKED_EVERY, UNSENT_STANDS_STILL};
-use crate::units::unit::WarmStart;
+use crate::user_code::unit::WarmStart;
 use crate::{Error, Result, Unit};
 
 /// The path at which a function finds the IPv4 addresses of all ranks, one on each line, by rank.

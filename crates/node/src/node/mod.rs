@@ -29,15 +29,15 @@ use snowmelt_wire::Load;
 
 use crate::files::shared_files::SharedFiles;
 use crate::images::{ImageKeeper, ImageSettings};
-use crate::imports::ImportCache;
+use crate::import_cache::ImportCache;
 use crate::instances::Instances;
 use crate::networks::JobNetworks;
 use crate::resources::account::Account;
 use crate::resources::count::Count;
 use crate::resources::pool::ItemPool;
 use crate::times::MAINTENANCE_INTERVAL;
-use crate::units::preparation::Preparation;
-use crate::units::unit::WarmStart;
+use crate::user_code::preparation::Preparation;
+use crate::user_code::unit::WarmStart;
 use crate::workers::Workers;
 use crate::{EnforcementChoice, InstanceLimits, RemovalReason, Result, Unit};
 

@@ -12,7 +12,7 @@ use snowmelt_types::JobId;
 use crate::images::{HeldImage, TreePlace};
 use crate::instances::acquisition::Environment;
 use crate::instances::ranks::PartRoom;
-use crate::instances::rooms::needs_zygote;
+use crate::instances::zygote_room::needs_zygote;
 use crate::networks::network::{HostRanks, RankNetwork};
 use crate::resources::account::{Account, InstanceRooms, ZygoteRoom};
 use crate::{InstanceLease, InstanceLimits, Node, Result, Unit, WorkerLease, WorkerSpec};

@@ -4,7 +4,7 @@
 
 mod caches;
 mod programs;
-mod replaced;
 mod rig;
 mod room;
 mod sharing;
+mod spawner_loss;

@@ -23,9 +23,9 @@ use snowmelt_plan::cost::{Used, cost};
 use snowmelt_plan::query::{PlannedQuery, output_batch, output_schema};
 use snowmelt_types::{ByteSize, Report};
 
-use super::board::stages::run_all;
 use super::profile::{findings, lanes, stage_profiles};
 use super::runner::RunOptions;
+use super::scheduling::stages::run_all;
 use super::tasks::{Finished, SharedRecords};
 use super::{Reporter, TaskRunner};
 use crate::{Error, Result};

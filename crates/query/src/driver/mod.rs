@@ -4,14 +4,14 @@
 //! |---|---|
 //! | `runner` | the interface to the caller, which provides workers |
 //! | `tasks` | attempts of tasks, and what is kept of them |
-//! | `board` | what runs next |
+//! | `scheduling` | what runs next |
 //! | `profile` | the profile of a query |
 //! | `answer` | the driver's part of the plan, and the stream of its rows |
 
 mod answer;
-mod board;
 mod profile;
 mod runner;
+mod scheduling;
 mod tasks;
 
 pub use answer::QueryAnswer;

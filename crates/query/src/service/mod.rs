@@ -2,7 +2,7 @@
 //! time.
 //!
 //! A connection has a task of a query (`worker`), or requests this process to drive a whole query
-//! (`drive`), to remove the objects of one that ended early (`clean`), or to parse a statement that
+//! (`driver_process`), to remove the objects of one that ended early (`clean`), or to parse a statement that
 //! defines a function (`define`). The process opens no path: it has a listening socket, to which the
 //! platform connects for each of these.
 
@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use snowmelt_execute::worker::{self, STACK_BYTES, Watcher, turn_off_huge_pages, watch_pair};
 use snowmelt_wire::{FrameStream, Kind};
 
-use crate::drive;
+use crate::driver_process;
 
 /// Serves tasks, one at a time, until the listener fails. The main loop of `snowmelt-query`, whose
 /// first thread watches the tasks that the second one runs.
@@ -70,7 +70,7 @@ fn answer(socket: UnixStream, watcher: &Watcher) -> snowmelt_wire::Result<()> {
     let mut stream = FrameStream::new(socket);
     let (first, descriptors) = stream.receive_with()?;
     match first.kind {
-        Kind::Drive => drive::answer(&first, descriptors, stream),
+        Kind::Drive => driver_process::answer(&first, descriptors, stream),
         Kind::Clean => clean::answer(&first, stream),
         Kind::Definition => define::answer(&first, stream),
         _ => worker::answer((first, descriptors), stream, watcher),

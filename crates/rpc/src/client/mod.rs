@@ -30,7 +30,7 @@ use crate::body::{MAX_REQUEST_BYTES, too_long};
 use crate::endpoint::Endpoint;
 pub use crate::endpoint::InProcess;
 use crate::trace::Outgoing;
-use crate::{Token, damage};
+use crate::{Token, checksum_errors};
 
 /// The time for which an idle connection is kept. It is less than the time for which any server
 /// here keeps one, so that a request is not sent on a connection that the server is closing.
@@ -315,7 +315,7 @@ fn kind(error: &(dyn std::error::Error + 'static)) -> Option<std::io::ErrorKind>
 }
 
 fn is_damage(error: &(dyn std::error::Error + 'static)) -> bool {
-    io_error(error).is_some_and(damage::is_damage)
+    io_error(error).is_some_and(checksum_errors::is_damage)
 }
 
 fn io_error<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e std::io::Error> {

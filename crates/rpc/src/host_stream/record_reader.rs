@@ -9,7 +9,7 @@ use tokio::io::ReadBuf;
 use tokio::net::TcpStream;
 
 use super::record::{HEADER, MAX_RECORD, PREFACE, fits, length};
-use crate::damage::Damaged;
+use crate::checksum_errors::Damaged;
 
 /// The size of the buffer of a connection on which little arrives, in bytes.
 const SMALL: usize = 4 << 10;

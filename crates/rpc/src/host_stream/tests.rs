@@ -7,7 +7,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::damage::{self, Damaged};
+use crate::checksum_errors;
+use crate::checksum_errors::Damaged;
 
 /// The two ends of a TCP connection, the first of which has opened it.
 async fn pair() -> (TcpStream, TcpStream) {
@@ -98,7 +99,7 @@ async fn nothing_of_a_damaged_record_is_given() {
         stream.write_all(b"second").await.unwrap();
     })
     .await;
-    let before = damage::connections();
+    let before = checksum_errors::connections();
     let second = bytes.len() - record::HEADER - 6;
     for at in [second, second + 4, second + 8, second + record::HEADER, bytes.len() - 1] {
         let mut wrong = bytes.clone();
@@ -111,7 +112,9 @@ async fn nothing_of_a_damaged_record_is_given() {
         assert!(error.to_string().contains("data from 127.0.0.1 was damaged"), "{error}");
     }
     // Other tests of this process count too.
-    assert!(damage::connections()[0].1 >= before.first().map_or(0, |(_, count)| *count) + 5);
+    assert!(
+        checksum_errors::connections()[0].1 >= before.first().map_or(0, |(_, count)| *count) + 5
+    );
 }
 
 #[tokio::test]

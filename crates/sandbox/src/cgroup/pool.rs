@@ -12,8 +12,8 @@ use super::{Backend, GroupUsage, Meters, prefix, remove_lane, remove_now};
 use snowmelt_types::ByteSize;
 
 use crate::Result;
+use crate::disabled_defences::{Defence, is_disabled};
 use crate::spec::{Limits, Total};
-use crate::weaken::{Defence, is_disabled};
 
 /// The maximum number of free groups kept for reuse.
 const MAX_KEPT: usize = 64;

@@ -4,9 +4,9 @@
 use std::fs;
 use std::path::Path;
 
+use super::builder::RootBuilder;
+use super::copy;
 use crate::fault::{StepFault, doing};
-use crate::root::builder::RootBuilder;
-use crate::root::copy;
 use crate::spec::Network;
 
 /// The folders of programs and libraries. On a merged `/usr` all but the first are links.

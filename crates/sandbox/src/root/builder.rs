@@ -14,8 +14,8 @@ use rustix::fs::{
 use rustix::io::Errno;
 use snowmelt_kernel::mount::{self, Attributes};
 
+use crate::disabled_defences::{Defence, is_disabled};
 use crate::fault::{StepFault, doing};
-use crate::weaken::{Defence, is_disabled};
 
 /// A template that is being assembled.
 pub(crate) struct RootBuilder<'a> {

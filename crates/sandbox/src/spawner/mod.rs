@@ -32,13 +32,13 @@ use rustix::process::{PidfdFlags, Resource, Rlimit, getpid, pidfd_open, setrlimi
 use snowmelt_kernel::{fds, keyring, process};
 
 use crate::cgroup;
+use crate::disabled_defences::{Defence, is_disabled};
 use crate::fault::StepFault;
 use crate::message::Setup;
 use crate::namespaces::Namespaces;
 use crate::policy::Programs;
 use crate::root::Roots;
 use crate::run_dir;
-use crate::weaken::{Defence, is_disabled};
 use ids::IdSlots;
 use init::Init;
 use service::{Service, Tools};

@@ -6,14 +6,14 @@
 //! Invariant: each call arrives once, and then runs once, or expires, is refused, or fails with its
 //! host.
 
-mod beginning;
 mod calls;
 mod failures;
 mod figures;
 mod host_failures;
 mod hosts;
 mod images;
-mod moment;
+mod initial_hosts;
+mod moment_events;
 mod run;
 
 use std::ops::ControlFlow;

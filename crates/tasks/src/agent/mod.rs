@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use snowmelt_api::HostFacts;
 use snowmelt_ledger::Use;
 use snowmelt_node::{Node, RankNetwork, TreePlace};
-use snowmelt_rpc::{damage, trace};
+use snowmelt_rpc::{checksum_errors, trace};
 use snowmelt_types::{ByteSize, Code, ErrorReport, JobId, Report};
 
 use api::{CodePresence, HeldImage, JobPart, PartCalls, PartEnds, PartOpen, PartReady, UploadCode};
@@ -98,7 +98,7 @@ impl Agent {
             reserved: room.ranks,
             overcommit: u32::try_from(self.inner.node.account().limits_in(1)).unwrap_or(u32::MAX),
             expelled: self.inner.node.expelled_hosts(),
-            damaged: damage::connections()
+            damaged: checksum_errors::connections()
                 .into_iter()
                 .map(|(from, count)| (from.to_string(), count))
                 .collect(),

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use snowmelt_rpc::{HostStream, damage};
+use snowmelt_rpc::{HostStream, checksum_errors};
 use snowmelt_types::{Code, ErrorReport, HostName, Report};
 use snowmelt_wire::{
     Error as WireError, Frame, Kind, MAX_REQUEST_BYTES, RequestFailure, read_frame_within,
@@ -260,7 +260,7 @@ async fn serve(
         loop {
             let frame = match read_frame_within(&mut reading, MAX_REQUEST_BYTES).await {
                 Ok(Some(frame)) => frame,
-                Err(WireError::Io(error)) if damage::is_damage(&error) => {
+                Err(WireError::Io(error)) if checksum_errors::is_damage(&error) => {
                     tracing::warn!(host = %peer.name(), %error, "a query gives up a host");
                     shared.is_damaged.store(true, Ordering::Relaxed);
                     return;

@@ -4,7 +4,7 @@
 //! They need root and skip, saying so, without it.
 
 mod bursts;
-mod replaced;
 #[expect(dead_code, reason = "tests of the node need more of it")]
 #[path = "../../../node/tests/it/rig.rs"]
 mod rig;
+mod spawner_loss;

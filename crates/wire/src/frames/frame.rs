@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use crate::kind::{Kind, MAX_PAYLOAD_BYTES};
+use crate::frame_kind::{Kind, MAX_PAYLOAD_BYTES};
 use crate::{Error, Result};
 
 /// The number of bytes before the payload.

@@ -5,5 +5,5 @@
 
 pub(super) mod jobs;
 pub(super) mod plan;
-pub(super) mod reach;
+pub(super) mod reachability;
 mod trace;

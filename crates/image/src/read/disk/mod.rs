@@ -3,12 +3,12 @@
 //! | part | file |
 //! |---|---|
 //! | the cache of a tenant's and of public blocks | `cache` |
-//! | the files of blocks, with an index in memory | `store`, `usage` |
+//! | the files of blocks, with an index in memory | `store`, `lru_index` |
 //! | blocks that other processes add to the cache | `journal` |
 
 mod cache;
 mod journal;
+mod lru_index;
 mod store;
-mod usage;
 
 pub use cache::BlockCache;

@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::SystemTime;
 
 use super::journal::{BlockKey, Journal};
-use super::usage::KeyUsage;
+use super::lru_index::KeyUsage;
 use crate::block::BlockDigest;
 use crate::lock::{self, Lock, LockMode};
 use crate::{Error, Result};

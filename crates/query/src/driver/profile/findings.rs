@@ -5,7 +5,9 @@ use snowmelt_plan::tables::TableInfo;
 use snowmelt_types::ByteSize;
 
 use super::skew::skewed_keys;
-use crate::driver::board::memory::{BATCHES_TOO_LARGE, GROUPS_ENDED, JOIN_ENDED, JOIN_TOO_LARGE};
+use crate::driver::scheduling::memory::{
+    BATCHES_TOO_LARGE, GROUPS_ENDED, JOIN_ENDED, JOIN_TOO_LARGE,
+};
 
 /// Minimum share of the wall time for a finding.
 const SIGNIFICANT_SHARE: f64 = 0.25;

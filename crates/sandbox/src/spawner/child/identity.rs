@@ -11,8 +11,8 @@ use rustix::fs::{Mode, OFlags, openat};
 use snowmelt_kernel::namespace::{flags, unshare};
 use snowmelt_kernel::process;
 
+use crate::disabled_defences::{Defence, is_disabled};
 use crate::fault::{StepFault, doing};
-use crate::weaken::{Defence, is_disabled};
 
 /// Makes this process the user `id` of the host, and enters new namespaces in which that user is
 /// `user` and `group`. `proc` is the spawner's `/proc`: the process's own is read-only.

@@ -32,10 +32,10 @@ use snowmelt_kernel::mount::{self, Attributes};
 use snowmelt_kernel::namespace::{flags, unshare};
 use snowmelt_kernel::{fds, landlock, memory, notify, process, seccomp};
 
+use crate::disabled_defences::{Defence, is_disabled};
 use crate::fault::{StepFault, doing};
 use crate::namespaces::{NEW_ROOT, Namespaces};
 use crate::spec::{CHANNEL_FD, SandboxSpec};
-use crate::weaken::{Defence, is_disabled};
 use notifier::NotifierSetup;
 
 /// The files of `/proc` about the whole machine that a sandbox has no use for: its memory, boot

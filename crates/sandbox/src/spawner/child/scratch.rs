@@ -15,7 +15,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use snowmelt_kernel::mount::{self, Attributes};
 use snowmelt_types::ByteSize;
 
-use crate::weaken::{Defence, is_disabled};
+use crate::disabled_defences::{Defence, is_disabled};
 
 /// The name of the socket in the scratch.
 const SOCKET: &str = "channel.sock";

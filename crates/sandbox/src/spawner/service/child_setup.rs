@@ -11,12 +11,12 @@ use snowmelt_kernel::packet::PacketSender;
 
 use super::record::{ChildPurpose, Forked, ProcessOrigin, StartPhase, Starting};
 use super::{EventSubject, Service};
+use crate::disabled_defences::{Defence, is_disabled};
 use crate::fault::{StepFault, doing};
 use crate::message::StartFailure;
 use crate::spawner::child::sync::{self, ChildMessage};
 use crate::spawner::zygote::protocol::SandboxToken;
 use crate::times::PREFORKED_KEPT;
-use crate::weaken::{Defence, is_disabled};
 
 impl Service {
     /// Handles the report of a child: puts its process into its control group and lets it continue.

@@ -7,14 +7,13 @@
 //! | the state of each sandbox | `record` |
 //! | refused specs | `spec_checks` |
 //! | start of a program, of a zygote | `program`, `start` |
-//! | children of zygotes: the request, the check of a child, its mounts | `fork`, `child_setup`, `attach` |
+//! | children of zygotes: the request, the check of a child, its mounts | `fork`, `child_setup`, `zygote_mounts` |
 //! | children that are made before a request | `preforked_children` |
 //! | networks of jobs | `networks` |
 //! | reports to the server, and the ends of sandboxes | `reports`, `end` |
 //!
 //! Invariant: no event waits for code of a tenant, so no sandbox delays the others.
 
-mod attach;
 mod child_setup;
 mod end;
 mod fork;
@@ -26,6 +25,7 @@ mod record;
 mod reports;
 mod spec_checks;
 mod start;
+mod zygote_mounts;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;

@@ -12,6 +12,8 @@ use super::record::{ProcessOrigin, SandboxRecord, StartAnswer, StartPhase, Start
 use super::spec_checks::check;
 use super::{EventSubject, Service};
 use crate::cgroup::SandboxGroup;
+
+use crate::disabled_defences::{self, Defence, is_disabled};
 use crate::fault::{StepFault, doing};
 use crate::message::StartFailure;
 use crate::namespaces::NAMESPACES;
@@ -22,7 +24,6 @@ use crate::spawner::ids::{Holder, IdSlot};
 use crate::spawner::zygote::protocol::SandboxToken;
 use crate::spawner::zygote::{self, ZygoteState};
 use crate::spec::{Limits, Network, ProcessSettings, SandboxSpec, SyscallPolicy, ZygoteSpec};
-use crate::weaken::{self, Defence, is_disabled};
 
 /// The environment variables that every zygote gets unless its spec sets them. Without most of
 /// these, libraries start threads when they are imported, and a process with threads cannot be
@@ -234,6 +235,6 @@ fn environment(env: &[(String, String)]) -> Vec<(String, String)> {
         FOR_ZYGOTES.iter().filter(|(name, _)| !env.iter().any(|(given, _)| given == name));
     let missing = missing.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let mut all: Vec<_> = env.iter().cloned().chain(missing).collect();
-    weaken::pass_on(&mut all);
+    disabled_defences::pass_on(&mut all);
     all
 }
