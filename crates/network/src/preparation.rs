@@ -65,6 +65,7 @@ impl PreparedNetwork {
         let device = fresh_name(namespace.cookie);
         let mut counters = Counters { crossings: 1, ..Counters::default() };
         let mut batch = Batch::new();
+        // While devices are made without IPv6: the pair gets none, whatever is made later.
         link::add_pair(&mut batch, &device, namespace.as_fd());
         counters.add(&batch);
         host.run(batch).map_err(|failed| (failed.step, failed.source))?;
@@ -73,6 +74,7 @@ impl PreparedNetwork {
         link::without_localhost(&mut batch);
         counters.add(&batch);
         namespace.route.run(batch).map_err(|failed| (failed.step, failed.source))?;
+        // After the pair: the overlay, which is made later, does have IPv6.
         namespace.allow_ipv6()?;
         Ok(Self { namespace, device, counters, host: host.clone() })
     }
@@ -84,6 +86,8 @@ impl PreparedNetwork {
         link::remove(&mut batch, "remove the overlay's device", link::OVERLAY);
         // The device may never have been created, or be gone with the namespace.
         drop(self.namespace.route.run(batch));
+        // Connections that wait for an answer which cannot come any more would keep the namespace
+        // for minutes.
         contents::end_connections(&mut self.namespace);
         if let Ok(Some(found)) = self.host.link(&self.device) {
             let mut batch = Batch::new();

@@ -63,11 +63,13 @@ pub(crate) struct Namespaces {
 impl Namespaces {
     /// Leaves the host's namespaces; `folder` is an empty folder to mount on.
     pub fn enter(folder: &Path) -> Result<Self, StepFault> {
+        // Before it is left: /proc/self/ns shows only the namespaces of the present.
         let host_network = current("net")?;
         let kinds = flags::MOUNT | flags::NETWORK | flags::UTS | flags::IPC;
         doing("leave the host's namespaces", unshare(kinds))?;
         let named = rustix::system::sethostname(b"snowmelt");
         doing("set the host name", named.map_err(Into::into))?;
+        // Before the first mount: a shared tree would pass it on to the host.
         doing("make the mounts private", mount::make_private())?;
         // A /proc that shows process ids of the new pid namespace.
         let own = mount::fresh("proc", &[], proc_attributes());
@@ -75,8 +77,11 @@ impl Namespaces {
         doing("mount /proc", own)?;
         let proc = doing("open /proc", File::open("/proc").map(OwnedFd::from))?;
         let pids = current("pid")?;
+        // Tried, and not concluded from the version: distributions carry the feature back.
         let names_pids_of_proc = mount::proc_of(&pids, proc_attributes()).is_ok();
         let assembly = current("mnt")?;
+        // A copy of the assembly namespace, which is emptied then: unshare copies all mounts that
+        // there are.
         doing("make a second mount namespace", unshare(flags::MOUNT))?;
         doing("empty the second mount namespace", empty(folder))?;
         let zygote_template = current("mnt")?;
@@ -126,6 +131,8 @@ impl Namespaces {
 
     fn enter_namespace_of(&self, tree: &OwnedFd) -> io::Result<OwnedFd> {
         unshare(flags::MOUNT)?;
+        // A root must be a mount point that is attached in the namespace before it can be pivoted
+        // to.
         mount::attach_at(tree, CWD, Path::new(NEW_ROOT))?;
         mount::pivot(tree)?;
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
@@ -229,6 +236,7 @@ impl Namespaces {
         mounts: BorrowedFd<'_>,
         network: Option<BorrowedFd<'_>>,
     ) -> io::Result<Restore<'_>> {
+        // Made before the first join, so that a failure of the second one returns from the first.
         let restore = Restore { namespaces: self, network: network.is_some() };
         join(mounts, flags::MOUNT)?;
         network.map_or(Ok(()), |network| join(network, flags::NETWORK))?;
@@ -269,6 +277,8 @@ fn made_by_process(
         outcome = work().and_then(|made| packet::send(&theirs, b"x", &[made.as_fd()]));
         0
     };
+    // The helper shares this memory and runs until its end before this goes on, so `outcome` is set
+    // then.
     let process = clone_vfork(0, None, stack, &mut run)?;
     rustix::process::waitid(WaitId::PidFd(process.pidfd.as_fd()), WaitIdOptions::EXITED)?;
     outcome?;
@@ -297,5 +307,6 @@ fn empty(folder: &Path) -> io::Result<()> {
     let proc = mount::fresh("proc", &[], proc_attributes())?;
     mount::attach_at(proc, &top, Path::new("proc"))?;
     mount::pivot(top.as_fd())?;
+    // Last, because it makes the tree read-only.
     mount::set_attributes_of(&top, mount::inert())
 }

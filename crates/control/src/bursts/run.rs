@@ -53,17 +53,22 @@ impl Bursts {
                 return accepted.is_none().then(|| Err(ended_with_server()));
             };
             Some(match (&self.kept, started) {
+                // Stored before the first call: the next control must know what runs, or it would
+                // run it again.
                 (Some(kept), Ok(ready)) => kept.begin(&ready.record).await.map(|()| ready),
                 (_, started) => started,
             })
         };
         match started.await {
             Some(Ok(ready)) => {
+                // The request goes after the record is there; a crash in between leaves both, and
+                // the record counts.
                 self.has_record(job, accepted).await;
                 self.run_ready(job, ready, begun).await;
             }
             Some(Err(error)) => {
                 trace::failed(&Span::current(), &error);
+                // Before the failure is told: its hosts are free when the client tries again.
                 self.close(job).await;
                 if let Some(kept) = accepted {
                     // Its client may ask the next control for it.
@@ -111,6 +116,7 @@ impl Bursts {
         };
         let ended = match self.until_given_up(job, gathering.gather()).await {
             Some(ended) => ended,
+            // Its parts go on, and wait for the next control to ask for their ends.
             None if self.survives(job) => return,
             None => Err(ended_with_server()),
         };
@@ -201,6 +207,7 @@ impl Bursts {
         begun: Instant,
     ) -> Result<ReadyBurst, ErrorReport> {
         let placing = tracing::debug_span!(target: SPANS, "burst.place");
+        // All hosts first: until then nothing is prepared that might not be used.
         let (room, placed) = self.place(job, record, &request).instrument(placing).await?;
         let parts = job.parts.get_or_init(|| placed);
         // Held until the job has ended.

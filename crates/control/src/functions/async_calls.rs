@@ -194,16 +194,19 @@ impl AsyncCalls {
             () = stopping.cancelled() => return Tried::Done,
             permit = live.permits.acquire() => permit,
         };
+        // Before the look at `stopping`: the server waits for calls that it sees running.
         let _running = AttemptGuard::begin(&self.attempts);
         // The server may have been asked to end in between.
         if permit.is_err() || stopping.is_cancelled() {
             return Tried::Done;
         }
+        // The call waited for the permit of a version that may be gone by now.
         if !self.functions.is_deployed(&live) {
             return Tried::Replaced;
         }
         let record = match self.functions.records().invocation(&function.tenant, id).await {
             Ok(Some(record)) => record,
+            // The call is gone: its function was removed meanwhile.
             Ok(None) => return Tried::Done,
             Err(error) => return Tried::Again(Box::new(error)),
         };
@@ -235,6 +238,7 @@ impl AsyncCalls {
     /// Stores the end of a call. A disk that is full must not make it run again.
     async fn keep(&self, function: &FunctionId, ended: Invocation, keep_ms: u64) -> Tried {
         let id = ended.id.clone();
+        // The output is in the function's log, and need not be kept twice.
         let ended = Invocation { printed: String::new(), ..ended };
         let record = InvocationRecord { invocation: ended, event: Box::default() };
         let [mut pause, longest] = AGAIN_AFTER;

@@ -24,9 +24,12 @@ impl Functions {
         let _turn = self.inner.in_turn.wait(&id).await;
         let accept = move |inner: &Inner| preparation::accept(&inner.node, tenant, spec, now_ms());
         let mut record = self.blocking(accept).await?;
+        // A package by its manifest and not by its name: the record that is stored names what was
+        // tested.
         preparation::pin(&self.inner.node, &mut record).await?;
         let live = Arc::new(self.prepare(record).await?);
         let began = Instant::now();
+        // Before it is stored: code that cannot be loaded replaces nothing.
         if let Err(error) = self.start_expected(&live).await {
             let why = self.inner.node.preparation().why_image_failed(&live.unit, began).await;
             return Err(why.unwrap_or(error));
@@ -34,10 +37,13 @@ impl Functions {
         if !live.record.spec.ephemeral {
             self.records().put_function(&live.record).await?;
         }
+        // After it is stored: no call is answered by a version that a crash would undo.
         let replaced = self.live().insert(live.record.id(), Arc::clone(&live));
         let other =
             |old: &Arc<Live>| old.unit.digest != live.unit.digest || old.limits != live.limits;
         if let Some(old) = replaced.filter(other) {
+            // Last: calls of the old version ran until now, and its idle instances are of no use
+            // any more.
             self.forget_instances(&old);
         }
         self.prewarm(&live);

@@ -113,6 +113,8 @@ impl Queries {
             otel.status_code = Empty,
         );
         let by_objects = request.options.exchange.by_objects();
+        // Held until this future ends: the server waits for the removal of the objects when it
+        // ends.
         let _with_objects = by_objects.then(|| WithObjects::new(&self.with_objects));
         let folder = exchange_folder(now_ms() / 1000, id.as_str());
         // Boxed, because the compiler follows the types of futures only to some depth.
@@ -134,6 +136,7 @@ impl Queries {
                 complete = matches!(ended, Ok(AnswerEnd::Complete));
                 ended.err()
             }
+            // Dropping `answer` ends the driver, and with its leases all sandboxes of the query.
             () = frames.closed() => None,
             () = self.shutdown.cancelled() => Some(server_ends()),
             () = time_is_up => Some(timed_out(limit)),
@@ -220,9 +223,12 @@ impl Queries {
             };
             let relaying = async {
                 let relayed = relay(answer, &runner, &frames, &events, &keep).await;
+                // Before the driver has ended: a client that leaves after its last frame has not
+                // dropped the query.
                 answered.store(matches!(relayed, RelayEnd::Complete), Ordering::Relaxed);
                 relayed
             };
+            // Both: the driver needs answers to its requests until it has sent the end.
             let ((), relayed) = tokio::join!(serving, relaying);
             relayed
         };

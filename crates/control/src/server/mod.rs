@@ -139,9 +139,12 @@ impl Launch {
     pub fn prepare(settings: ServerSettings) -> Result<Self, ErrorReport> {
         permissions::state_folder(&settings.state_dir, settings.group.as_ref())?;
         let lock = (!settings.private)
+            // Before anything is swept or bound: a second server must change nothing.
             .then(|| permissions::server_lock(&settings.state_dir))
             .transpose()?;
         let hosts = settings.cluster.as_ref().map(|cluster| listener::bind(cluster.listen));
+        // Bound before the spawner starts: an address in use is an error of the user, and is found
+        // at once.
         let hosts = hosts.transpose()?;
         let remote = settings.remote.as_ref().map(|remote| listener::bind(remote.listen));
         let remote = remote.transpose()?;
@@ -178,6 +181,7 @@ impl Launch {
             if let Some(file) = platform.functions.records().file() {
                 tokio::spawn(backups::keep(file.clone(), ending.over.clone()));
             }
+            // Before the first request is served, so that what was accepted earlier is ahead of it.
             platform.async_calls.resume().await?;
             platform.bursts.resume().await?;
         }
@@ -212,6 +216,8 @@ impl Launch {
         // What its connections had asked for is cancelled now.
         platform.images.idle(END_TIMEOUT).await;
         platform.queries.cleaned(END_TIMEOUT).await;
+        // After all who hold leases: their sandboxes are ended by them, with the reasons that they
+        // know.
         let stopped = node.stop().await.map_err(|error| error.report());
         let _ = std::fs::remove_file(&self.socket);
         let _ = std::fs::remove_file(lease_socket(&self.socket));
@@ -226,6 +232,7 @@ async fn drain(platform: &GatewayPlatform, ending: &Ending, all_ended: &Cancella
         // It could not serve at all.
         () = all_ended.cancelled() => {}
     }
+    // Waiting calls are left to the next server; only running ones use the grace time.
     platform.functions.stop();
     let idle = async {
         all_ended.cancelled().await;

@@ -78,6 +78,7 @@ impl OutputSource for HostSource {
             bytes_under_way: 0,
             received: Received::default(),
         };
+        // Before the first row is asked for: the answers are on their way while the plan is set up.
         reader.ask();
         let frames = stream::try_unfold(reader, |mut reader| async move {
             Ok(reader.frame().await?.map(|frame| (frame, reader)))
@@ -135,6 +136,8 @@ impl OutputReader {
             let answer = answer.await.map_err(|_| self.host.lost("the connection ended"))?;
             self.bytes_under_way -= bytes;
             self.received.push(answer);
+            // As soon as an answer has been taken, so that the window is full while its rows are
+            // decoded.
             self.ask();
         }
         Ok(Some(self.received.take(length)))
@@ -144,10 +147,12 @@ impl OutputReader {
     fn ask(&mut self) {
         while let Some(next) = self.pieces.front() {
             let after = self.bytes_under_way + next.length;
+            // One request at least, or a range that is longer than the window would never be read.
             if after > WINDOW_BYTES && !self.under_way.is_empty() {
                 return;
             }
             let (sender, answer) = oneshot::channel();
+            // In the order in which they are sent, which is that of the answers.
             self.under_way.push_back((next.length, answer));
             self.bytes_under_way = after;
             // A connection that has ended drops the sender, which the answer tells.
@@ -230,6 +235,7 @@ async fn send(
     waiting: mpsc::UnboundedSender<(u64, oneshot::Sender<Bytes>)>,
 ) -> std::io::Result<()> {
     while let Some((range, sender)) = requests.recv().await {
+        // Before the request is written: the answer must not come before somebody waits for it.
         if waiting.send((range.length, sender)).is_err() {
             return Ok(());
         }
@@ -245,6 +251,7 @@ async fn receive(
 ) -> std::io::Result<()> {
     while let Some((length, sender)) = waiting.recv().await {
         let said = reading.read_u64_le().await?;
+        // The connection cannot be used after this: where the next answer begins is not known.
         if said != length {
             let why = format!("{said} bytes came where {length} were asked for");
             return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, why));

@@ -100,14 +100,18 @@ impl SortedRun {
             Some(edge) => before(edge, &self.keys, &batch)?,
             None => 0,
         };
+        // Marks are of some frames only, so the first frames that are read may end before the
+        // range.
         if begin == batch.num_rows() {
             return Ok((batch.slice(0, 0), false));
         }
+        // Later batches are sorted behind this one, so none begins before the edge.
         self.range.from = None;
         let end = match &self.range.to {
             Some(edge) => before(edge, &self.keys, &batch)?,
             None => batch.num_rows(),
         };
+        // The rest of the output is beyond the edge: its frames are not even read.
         let is_last = end < batch.num_rows();
         Ok((batch.slice(begin, end.saturating_sub(begin)), is_last))
     }

@@ -146,6 +146,7 @@ impl ExchangeWriter {
 
     fn make_room(&self, state: &mut State) -> Result<(), Error> {
         let mut parts: Vec<&mut PartitionBuffer> = state.partitions.iter_mut().flatten().collect();
+        // A file is written at any place, so the one partition that frees most memory is enough.
         if !self.target.writes_all() {
             parts.sort_by_key(|part| std::cmp::Reverse(part.frames.len()));
             parts.truncate(1);
@@ -171,6 +172,7 @@ impl ExchangeWriter {
         for ((part, place), length) in parts.into_iter().zip(places).zip(&lengths) {
             let written = &mut part.written;
             match (place.object, written.ranges.last_mut()) {
+                // One range instead of two: a reader sends fewer requests.
                 (None, Some((start, before))) if *start + *before == place.offset => {
                     *before += *length as u64;
                 }
@@ -199,7 +201,9 @@ impl ExchangeWriter {
             part.collected.finish_buffered_batch()?;
             part.encode(self.sorted_by.as_ref())?;
         }
+        // All at once, so that a small output is one piece of its file, or one object.
         self.write(parts.iter_mut().flatten())?;
+        // Before the index is returned: with it the driver tells other tasks that they can read.
         self.target.settle(true).await?;
         let written =
             |part: PartitionBuffer| OutputPartition { marks: part.marks.finish(), ..part.written };

@@ -88,6 +88,7 @@ impl<S: Serve> Server<S> {
         if operation == FuseOperation::NoReply {
             return;
         }
+        // In this thread: an answer that needs no block is less work than to start a task.
         if let Some(answer) = self.contents.answer_now(&operation) {
             return self.reply(unique, answer);
         }

@@ -22,6 +22,7 @@ use crate::{Error, Image, Result};
 /// or if an image cannot be read, because its references are then unknown.
 pub fn collect(layout: &OciLayout, dry: bool) -> Result<Collected> {
     let busy = || Error::refused("collecting", "an image is being converted or fetched now");
+    // This lock first, then that of names, in the order of those who convert and tag.
     let _alone = layout.collect_alone()?.ok_or_else(busy)?;
     // Tagging and untagging also write a temporary file, whether or not an image is being
     // converted.
@@ -68,6 +69,7 @@ fn referenced(layout: &OciLayout) -> Result<HashSet<String>> {
         reference(layout, &manifest, &mut named)?;
     }
     for (name, path, _) in files(&layout.private(PINNED))? {
+        // A pin whose holder has died leaves its file, but not the lock.
         let free = lock::attempt(&path, LockMode::Exclusive)?;
         let digest = format!("sha256:{name}").parse::<OciDigest>();
         match digest {

@@ -176,6 +176,8 @@ impl Exports {
         if request.length().is_none() {
             return refuse(link, PeerRefusal::Range).await;
         }
+        // Before any wait: two hosts that waited for each other's stripes would wait until both
+        // give up.
         if request.if_here && !self.has_range(request) {
             return refuse(link, PeerRefusal::Absent).await;
         }
@@ -187,6 +189,8 @@ impl Exports {
         let Some(reader) = exported.blobs.get(&request.blob) else {
             return refuse(link, PeerRefusal::Missing).await;
         };
+        // After the image is found, so that requests for images without a place take no slot while
+        // they wait.
         let _answer = at_work(link, self.answers.acquire()).await?.map_err(io::Error::other)?;
         // The child waits so long for each piece.
         let end = || Instant::now() + within;
@@ -198,6 +202,8 @@ impl Exports {
         loop {
             match at_work(link, deadline::until(end(), pieces.try_next())).await? {
                 Ok(Some(piece)) => {
+                    // Before each piece, so that the share of several children is divided piece by
+                    // piece.
                     at_work(link, self.wait_for_share(piece.len())).await?;
                     timeout(READ_TIMEOUT, write_piece(link, &piece)).await??;
                     exported.sent.fetch_add(piece.len() as u64, Ordering::Relaxed);

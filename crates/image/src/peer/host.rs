@@ -176,7 +176,9 @@ impl PeerState {
 
     /// Expels the host, which is never asked again. Returns true the first time.
     pub fn expel(&self) -> bool {
+        // Whatever the state was: no later rest makes the host usable again.
         let before = std::mem::replace(&mut *self.state(), State::Expelled);
+        // Its open connections are not used either.
         self.idle().clear();
         !matches!(before, State::Expelled)
     }
@@ -189,6 +191,7 @@ impl PeerState {
         patience: Patience,
     ) -> Result<PeerAnswer, PeerFailure> {
         let length = request.length().ok_or(PeerFailure::Refused(PeerRefusal::Range))?;
+        // No longer than the request itself may take: the registry can be asked instead.
         let permit = timeout(request.within, Arc::clone(&self.requests).acquire_owned()).await;
         // It is not asked, so this says nothing about it.
         let permit = permit.map_err(|_| PeerFailure::Refused(PeerRefusal::Absent))?;
@@ -264,6 +267,7 @@ impl PeerAnswer {
         }
         let took = self.begun.elapsed();
         let least = self.patience.rate.saturating_mul(took.as_secs());
+        // Not from the start: the parent may have had to wait for its own parent first.
         if took > self.patience.work && self.received < least {
             return Err(PeerFailure::Slow);
         }
@@ -279,6 +283,7 @@ impl PeerAnswer {
     pub fn keep(self) {
         let Self { peer, link, reading, .. } = self;
         let mut idle = peer.idle();
+        // A connection in the middle of an answer would give its rest to the next request.
         if reading.left == 0 && idle.len() < REQUESTS {
             idle.push(link);
         }
@@ -306,6 +311,8 @@ impl PeerAnswer {
                     self.received += count;
                     self.peer.meter().add(count, Instant::now());
                     if !self.reading.is_in_piece() {
+                        // The piece is over: while the host waits for its own next one, its rate is
+                        // not measured.
                         self.sending = None;
                     }
                     return Ok(bytes);

@@ -129,6 +129,7 @@ impl SourceOrigins {
         let Some(parent) = route.parent(route.stripe(blob, range.start)) else {
             return self.ask_beside(route, blob, range).await;
         };
+        // A read without time left must not make the parent fetch what this host cannot wait for.
         let if_here = deadline::is_over();
         if route.may_ask(&parent)
             && let Some(from) = self.ask(route, &parent, blob, range.clone(), if_here).await
@@ -183,6 +184,8 @@ impl SourceOrigins {
         match peer.ask(&*upstreams.connect, &request, upstreams.patience).await {
             Ok(answer) => {
                 let sender = RangeSender::Peer(Arc::clone(route), Arc::clone(peer));
+                // Before the first byte is used: the verification that names a culprit comes later,
+                // in another layer.
                 upstreams.remember(&request.blob, request.range, sender);
                 Some(From::Peer(Box::new(answer), Arc::clone(peer)))
             }
@@ -200,6 +203,7 @@ impl SourceOrigins {
         answer: &mut PeerAnswer,
         peer: &PeerState,
     ) -> Result<Bytes, PeerFailure> {
+        // Between two pieces: the piece that is on its way is worth more than a new request.
         if self.upstreams.is_slow(route, peer) {
             return Err(PeerFailure::Slow);
         }
@@ -223,6 +227,7 @@ impl SourceOrigins {
     }
 
     async fn ask_origin(&self, blob: &OciDigest, range: &Range<u64>) -> Result<From> {
+        // Before the request: the wait for the first byte counts, as it does for the reader.
         let busy = Busy::begin(&self.upstreams);
         let pieces = self.origin.stream(blob, range.clone()).await?;
         self.upstreams.remember(blob, range.clone(), RangeSender::Registry);
@@ -268,6 +273,7 @@ impl BegunRange {
                     }
                 }
             };
+            // From wherever they came: the rate of the link is what all sources give together.
             self.shared.upstreams.received(bytes.len());
             self.left.start += bytes.len() as u64;
             return Ok(Some((bytes, self.kept())));

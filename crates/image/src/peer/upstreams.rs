@@ -205,6 +205,7 @@ impl Upstreams {
             .rev()
             .find(|sender| sender.blob == *blob && sender.range.contains(&byte));
         let Some((route, peer)) = sent.and_then(|sent| sent.peer.clone()) else { return };
+        // No lock is held while the caller's own code gets the news.
         drop(senders);
         route.wrong_blocks.fetch_add(1, Ordering::Relaxed);
         let first = peer.expel();
@@ -237,6 +238,7 @@ impl Routes {
             }
         }
         if self.hosts.len() > MAX_HOSTS {
+            // An expelled host would be asked again if it were forgotten.
             self.hosts.retain(|_, peer| Arc::strong_count(peer) > 1 || peer.is_expelled());
         }
     }
@@ -298,6 +300,7 @@ impl BlobRoute {
 
     /// Counts a failure of the route's parent, which is left alone for a time if it may fail again.
     pub fn failed(&self, peer: &PeerState, failure: &PeerFailure, rest: Duration) {
+        // No failure: the host was asked only for what it has.
         if matches!(failure, PeerFailure::Refused(PeerRefusal::Absent)) {
             return;
         }
@@ -312,6 +315,7 @@ impl BlobRoute {
                     parent.lacks |= is_it;
                 }
             }
+            // It works, and may have other ranges; only this one is read elsewhere.
             PeerFailure::Refused(_) => {}
             PeerFailure::Slow => peer.rest_slow(rest),
             PeerFailure::Broken(_) | PeerFailure::Late => peer.rest(rest),

@@ -139,6 +139,7 @@ impl OciLayout {
     pub fn put(&self, media_type: &str, bytes: &[u8]) -> Result<Descriptor> {
         let digest = OciDigest::of(bytes);
         let path = self.blob_path(&digest);
+        // Named by its content: what is there is the same.
         if !path.exists() {
             self.replace(&path, bytes)?;
         }
@@ -208,6 +209,7 @@ impl OciLayout {
             let is_same = known.digest == manifest.digest;
             return is_same.then_some(()).ok_or_else(|| Error::NotYours { name: name.to_owned() });
         }
+        // After the check of the owner, under one lock with it: nobody else names it in between.
         index.remove_name(name);
         let mut named = manifest.clone();
         named.annotations.remove(USER);
@@ -237,6 +239,7 @@ impl OciLayout {
         fs::create_dir_all(&folder).map_err(Error::io("make the folder", &folder))?;
         // A collector that has already read the list of pinned images must finish first.
         let _collectors = self.keep_collectors_away()?;
+        // The lock before the look: a collector that comes later finds the image in use.
         let held = lock::wait(&folder.join(manifest.hex()), LockMode::Shared)?;
         self.open_blob(manifest).map(|_| held)
     }
@@ -285,6 +288,7 @@ impl OciLayout {
 }
 
 fn persist(file: NamedTempFile, path: &Path) -> Result<()> {
+    // Before the name: after a power failure a name with half of its content would be a blob.
     file.as_file().sync_all().map_err(Error::io("flush", path))?;
     file.persist(path).map_err(|failed| Error::io("write", path)(failed.error))?;
     Ok(())

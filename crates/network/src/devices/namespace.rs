@@ -65,6 +65,8 @@ impl Namespace {
     pub fn make() -> Result<Self, NamespaceFault> {
         visit(|| {
             unshare(flags::NETWORK).map_err(|error| ("make a network namespace", error))?;
+            // Of this thread: `/proc/self` would be the main thread's, which is in another
+            // namespace.
             let own = File::open("/proc/thread-self/ns/net");
             configure(own.map_err(|error| ("open the namespace", error))?.into())
         })
@@ -104,6 +106,8 @@ impl AsFd for Namespace {
 /// Applies the settings and opens the sockets in the calling thread's namespace.
 fn configure(fd: OwnedFd) -> Result<Namespace, NamespaceFault> {
     for (name, value) in SETTINGS {
+        // Before any device but the loopback is made: `default` counts for devices that are made
+        // later.
         set(name, value)?;
     }
     let open = |protocol| Socket::open(protocol).map_err(|e| ("open a netlink socket", e));
@@ -120,6 +124,7 @@ fn configure(fd: OwnedFd) -> Result<Namespace, NamespaceFault> {
         cookie,
         route,
         diagnosis: open(Some(SOCK_DIAG))?,
+        // Only jobs with an egress policy need it; they fail later if it is missing.
         rules: Socket::open(Some(NETFILTER)).ok(),
         echo: echo.map_err(|error| ("open a socket for echo requests", error.into()))?,
         no_ipv6: File::options().write(true).open(format!("/proc/sys/net/{NO_IPV6}")).ok(),

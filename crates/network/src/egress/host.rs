@@ -123,6 +123,7 @@ impl Gate {
         }
         link::set_up(&mut batch, "set up the host's end of the pair", ours);
         let mut forwarding = BTreeSet::from([ours]);
+        // Forwarding is a setting of the device at which a packet arrives: answers arrive at these.
         forwarding.extend(host.device_of(spec.host).map_err(fail)?);
         for allow in &spec.egress.0 {
             // From the middle of the range: the first address may be 0.0.0.0.
@@ -146,6 +147,7 @@ impl Gate {
         let rules = rules.ok_or_else(|| Error::step(job, "make rules about packets", none()))?;
         let made = lock(rules).run(self.table());
         made.map_err(|failed| Error::failed(job, failed))?;
+        // Only after the kernel has taken them, so that the next job tries again.
         state.is_made = true;
         Ok(())
     }
@@ -154,12 +156,14 @@ impl Gate {
         // Several nodes may share a host: each has its own table.
         let mut table = FilterTable::new(&format!("snowmelt-{}", std::process::id()), true);
         let from = RulePart::From(OURS, true);
+        // From one job to another: never, whatever the policies say.
         let mut through = vec![vec![from, RulePart::To(OURS, true), RulePart::Drop]];
         through.extend(
             always_denied().map(|range| vec![from, RulePart::Target(range), RulePart::Drop]),
         );
         through.push([&[from], &overlay_port(self.overlays)[..], &[RulePart::Drop]].concat());
         through.push(vec![from, RulePart::Accept]);
+        // Answers only: nothing outside can open a connection to a function.
         through.push(vec![RulePart::To(OURS, true), RulePart::Established, RulePart::Accept]);
         through.push(vec![RulePart::To(OURS, true), RulePart::Drop]);
         let through: Vec<&[RulePart]> = through.iter().map(Vec::as_slice).collect();

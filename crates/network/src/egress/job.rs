@@ -53,8 +53,11 @@ pub fn rules(egress: &Egress, overlays: u16) -> Batch {
         ],
     );
     let mut out = vec![vec![RulePart::To(DEVICE, false), RulePart::Accept]];
+    // Before the policy's own entries: no policy can grant them.
     out.extend(always_denied().map(|range| vec![RulePart::Target(range), RulePart::Refuse]));
     out.push([&host::overlay_port(overlays)[..], &[RulePart::Refuse]].concat());
+    // After what is always refused, which costs no entry in the host's table; before what is
+    // allowed.
     out.push(vec![RulePart::New, RulePart::OverLimit(PER_SECOND, BURST), RulePart::Drop]);
     out.extend(egress.0.iter().flat_map(allowed));
     out.push(vec![RulePart::Refuse]);

@@ -45,6 +45,8 @@ impl Cgroups {
         let loaded = programs::load(functions.as_fd(), jobs.as_fd());
         let mut links = Vec::new();
         for program in step("load a program", loaded)? {
+            // A link and not an attachment: the kernel detaches the programs when this process
+            // ends, however it ends.
             links.push(step("attach a program", program.attach(folder.as_fd()))?);
         }
         Ok(Self { functions, jobs, _links: links, registered: Mutex::default() })
@@ -53,6 +55,8 @@ impl Cgroups {
     /// Registers a job: from now on only registered functions can use internet sockets in its
     /// namespace.
     pub fn add_job(&self, namespace: u64) -> Result<()> {
+        // In the kernel first: an entry here without one there would say that a job is closed off
+        // which is not.
         step("register a job", self.jobs.set(&namespace.to_ne_bytes(), &[1]))?;
         lock(&self.registered).entry(namespace).or_default();
         Ok(())
@@ -92,6 +96,7 @@ impl Cgroups {
 
     /// Removes all functions of a job. Its namespace stays closed to other processes.
     pub fn remove_functions(&self, namespace: u64) {
+        // The job stays registered, so processes that are left in its namespace have no sockets.
         let groups = lock(&self.registered).insert(namespace, Vec::new());
         for group in groups.into_iter().flatten() {
             // It may be removed already: the same group was registered twice.

@@ -65,6 +65,8 @@ impl Notifier {
         epoll::add(&epoll, &ended, epoll::EventData::new_u64(END), epoll::EventFlags::IN)?;
         let functions = Mutex::default();
         let shared = Arc::new(NotifierState { epoll, functions, next: AtomicU64::new(END + 1) });
+        // The thread enters the namespace itself: sockets are made in the namespace of the thread
+        // that makes them.
         let namespace = namespace.try_clone_to_owned()?;
         let watched = shared.clone();
         let work = move || match join(namespace.as_fd(), flags::NETWORK) {
@@ -82,10 +84,13 @@ impl Notifier {
 
     /// Answers a function's calls from now on, until the function ends.
     pub fn add(&self, listener: NotifyListener, own: Address) -> io::Result<()> {
+        // Before it is kept: a wrong descriptor would be found only when a function waits for its
+        // answer.
         listener.check()?;
         let shared = &self.shared;
         let key = shared.next.fetch_add(1, Ordering::Relaxed);
         let function = Arc::new(NotifiedFunction { listener, own });
+        // Before the thread can see its events, which it drops without an entry.
         lock(&shared.functions).insert(key, function.clone());
         let data = epoll::EventData::new_u64(key);
         let watched = epoll::add(&shared.epoll, &function.listener, data, epoll::EventFlags::IN);
@@ -95,6 +100,7 @@ impl Notifier {
 
 impl Drop for Notifier {
     fn drop(&mut self) {
+        // Closes the write end, which wakes the thread from its wait.
         self.end = None;
         let Some(thread) = self.thread.take() else { return };
         let deadline = Instant::now() + TIMEOUT;

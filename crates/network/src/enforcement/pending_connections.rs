@@ -61,10 +61,13 @@ impl PendingConnections {
         socket: OwnedFd,
         to: SocketAddr,
     ) -> Result<Option<CallAnswer>, Errno> {
+        // Mostly so: the listener is in the same namespace, and only a full backlog makes it wait.
         if step(&socket, to)?.is_done() {
             return Ok(Some(CallAnswer::Value(0)));
         }
         self.make_room(epoll, function)?;
+        // The kernel ends a blocking connect after the socket's own timeout, so the same is done
+        // here.
         let limit = sockopt::socket_timeout(&socket, Timeout::Send)?;
         let key = MARK | self.next;
         self.next = (self.next + 1) & !MARK;
@@ -140,6 +143,8 @@ impl PendingConnections {
         let Some(ended) = self.pending.remove(&key) else { return };
         // The function has the socket open too, so closing the copy does not remove it from epoll.
         let _ = epoll::delete(epoll, &ended.socket);
+        // After it is out of the set: the function may close or use the socket as soon as it has
+        // its answer.
         ended.function.answer(&ended.call, done);
     }
 }
@@ -168,6 +173,7 @@ fn step(socket: &OwnedFd, to: SocketAddr) -> Result<ConnectionState, Errno> {
     }
     let done = connect(socket, &to);
     if blocking {
+        // Before the function is answered, so that its caller does not see the flag.
         fcntl_setfl(socket, flags)?;
     }
     match done {

@@ -71,8 +71,11 @@ impl JobNetwork {
             shared,
         };
         let namespace = network.prepared.namespace.cookie;
+        // First of all: whatever fails or crashes after this, the next node knows what may be left.
         network.shared.record_lease(&network.lease, namespace)?;
         if let Some(groups) = &network.shared.groups {
+            // Before the namespace has an address: it is closed to functions that are not
+            // registered.
             groups.add_job(namespace)?;
         }
         network.add_overlay()?;
@@ -139,6 +142,7 @@ impl JobNetwork {
         let mut batch = Batch::new();
         link::add_overlay(&mut batch, &overlay, self.prepared.namespace.as_fd());
         self.counters.add(&batch);
+        // Over the host's socket: the underlay of an overlay is the namespace in which it is made.
         let made = self.shared.host.run(batch);
         made.map_err(|failed| Error::failed(&self.spec.job, failed))
     }
@@ -252,6 +256,8 @@ impl JobNetwork {
         let added = self.run(batch);
         match added {
             Ok(()) => self.spec = wanted,
+            // The batch may have been executed in part, and a half entry would be in the way of the
+            // next attempt.
             Err(_) => self.forget(&peer),
         }
         added
@@ -371,8 +377,11 @@ impl Drop for JobNetwork {
             groups.remove_functions(self.prepared.namespace.cookie);
         }
         if let Some(pair) = self.pair {
+            // The pair is down by now, so its addresses may be given to another job.
             self.shared.gate.release(pair);
         }
+        // Last: the lease says that the rest is the kernel's matter, and the VNI is free when the
+        // device is gone.
         self.shared.end(&mut self.lease);
     }
 }

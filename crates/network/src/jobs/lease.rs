@@ -90,6 +90,8 @@ impl LeaseFolder {
         let write = || {
             let mut file = fs::File::create(&draft)?;
             file.write_all(&text)?;
+            // A reader sees the old lease or the new one; the content need not survive a power
+            // failure, after which no network is left.
             fs::rename(&draft, &path)
         };
         write().map_err(|source| at(&path, source))

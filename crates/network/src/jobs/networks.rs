@@ -79,6 +79,8 @@ impl Networks {
             mtu: options.mtu,
             held: Mutex::new(held.collect()),
         });
+        // Before the first job: functions of a node that was killed must not reach those of the
+        // next one.
         shared.disconnect_leftovers()?;
         Ok(Self { shared })
     }
@@ -111,11 +113,14 @@ impl Networks {
         prepare: impl FnOnce() -> std::result::Result<PreparedNetwork, NamespaceFault>,
     ) -> Result<JobNetwork> {
         spec.check()?;
+        // The moment to look: nobody is told when the kernel has removed a namespace.
         self.shared.release_ended();
+        // Before anything is made: two jobs with one VNI would hear each other.
         self.shared.claim(&spec)?;
         match prepare() {
             Ok(prepared) => JobNetwork::make(spec, prepared, self.shared.clone()),
             Err((step, error)) => {
+                // Nothing of the network exists yet, so the reservation goes at once.
                 self.shared.forget(spec.vni)?;
                 Err(Error::step(&spec.job, step, error))
             }

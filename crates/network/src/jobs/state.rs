@@ -68,6 +68,8 @@ impl NetworkState {
                     Some(held) => held.lease.clone(),
                 }
             };
+            // A live job keeps its overlay whatever the wait; only a network that ends is waited
+            // for.
             if !holder.ending || Instant::now() >= deadline {
                 let what = format!("overlay {}", spec.vni);
                 return Err(Error::Taken { job: spec.job.clone(), what, holder: holder.job });
@@ -80,6 +82,7 @@ impl NetworkState {
 
     /// Records the lease of a network that is about to be created in this namespace.
     pub fn record_lease(&self, lease: &Lease, namespace: u64) -> Result<()> {
+        // In place of the reservation of `claim`, which knew neither device nor namespace.
         let held = HeldLease { lease: lease.clone(), namespace: Some(namespace) };
         lock(&self.held).insert(lease.vni, held);
         self.leases.write(lease)
@@ -87,6 +90,8 @@ impl NetworkState {
 
     /// Releases a VNI; no part of its network may be left.
     pub fn forget(&self, vni: u32) -> Result<()> {
+        // In memory first: if the file cannot be removed, the next node finds a lease whose device
+        // is gone.
         let held = lock(&self.held).remove(&vni);
         if let (Some(groups), Some(namespace)) = (&self.groups, held.and_then(|h| h.namespace)) {
             groups.remove_job(namespace);
@@ -97,6 +102,7 @@ impl NetworkState {
     /// Marks a network as ending. The lease stays until no part of the network is left.
     pub fn end(&self, lease: &mut Lease) {
         lease.ending = true;
+        // In memory too, where `claim` looks, whether or not the file can be written.
         if let Some(held) = lock(&self.held).get_mut(&lease.vni) {
             held.lease.ending = true;
         }
@@ -110,6 +116,7 @@ impl NetworkState {
     pub fn release_if_gone(&self, vni: u32) -> Result<bool> {
         let Some(held) = lock(&self.held).get(&vni).cloned() else { return Ok(true) };
         let lease = held.lease;
+        // Without the lock, because it asks the kernel.
         let found = self.host.link(&lease.device);
         let found = found.map_err(|failed| Error::failed(&lease.job, failed))?;
         let gone = lease.ending && found.is_none();

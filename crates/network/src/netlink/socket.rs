@@ -90,6 +90,7 @@ impl Socket {
         loop {
             for message in self.receive().map_err(failed)? {
                 match error_of(&message) {
+                    // An unread answer to an earlier request.
                     _ if message.sequence != begin => {}
                     Some(0) => return Ok(answers),
                     Some(code) => return Err(failed(io::Error::from_raw_os_error(code))),
@@ -97,6 +98,7 @@ impl Socket {
                     None => answers.push(message),
                 }
             }
+            // A request for one object has one answer, and nothing that marks its end.
             if !dumps && !answers.is_empty() {
                 return Ok(answers);
             }
@@ -114,6 +116,7 @@ impl Socket {
     ) -> Result<(), BatchFailure> {
         let begin = self.number(batch, first, last);
         let steps = &batch.messages[first..last];
+        // Requests are executed in order: with the answer to the last one all have been.
         let answered = if self.ends_batches { steps.len() - 2 } else { steps.len() - 1 };
         let (offset, step) = steps[answered];
         batch.bytes[offset + 6] |= NLM_F_ACK as u8;

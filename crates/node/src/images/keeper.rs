@@ -293,6 +293,8 @@ impl Keeper {
         command.envs([("MALLOC_ARENA_MAX", "1"), ("MALLOC_MMAP_THRESHOLD_", "524289")]);
         command.args(["internal", "images"]).stdin(Stdio::from(theirs)).stdout(Stdio::null());
         let mut child = command.spawn()?;
+        // The command holds the daemon's end of the pair; with it open, the end of the daemon would
+        // not be seen.
         drop(command);
         let begun = self.begin(&ours, child.id());
         if begun.is_err() {
@@ -379,6 +381,8 @@ impl Keeper {
     /// Releases everything: the daemon ends, and reads fail.
     fn give_up(&self) {
         let mut kept = self.kept();
+        // Drops the control connection, at which the daemon ends, and the connections to the
+        // kernel, without which reads fail.
         *kept = KeeperState { is_ended: true, ..KeeperState::default() };
         self.noticed.forget_mounts();
         // A later keeper may serve already.

@@ -73,6 +73,7 @@ impl Admission {
         let mut held = lock(&self.held);
         let free = self.most.saturating_sub(held.total());
         let has = held.by.get(tenant).copied().unwrap_or(0);
+        // Who has its share leaves the reserve to those who have less.
         if free == 0 || (has >= self.share() && free <= self.reserve()) {
             return None;
         }
@@ -150,6 +151,7 @@ impl Drop for Admitted {
                 held.by.remove(&self.tenant);
             }
         }
+        // Before the waiters wake up, whose first step is this lock.
         drop(held);
         self.changed.notify_waiters();
     }

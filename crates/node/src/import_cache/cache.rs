@@ -56,6 +56,7 @@ impl ImportCache {
         specs: Vec<ForkSpec>,
         room: &ZygoteRoom,
     ) -> Vec<Result<(Sandbox, Child)>> {
+        // Before the look-up: this demand may be what makes a zygote worth its memory.
         self.inner.note(want, source, specs.len());
         self.grow_if_worth(want, room).await;
         let mut done: Vec<Option<Result<(Sandbox, Child)>>> = specs.iter().map(|_| None).collect();
@@ -198,6 +199,7 @@ impl Inner {
         let forked = self.spawner.fork_many(member.zygote(), specs).await;
         if forked.iter().any(|one| one.as_ref().is_err_and(blames_the_zygote)) {
             tracing::debug!("a zygote failed to fork and is released");
+            // For the next attempt, which finds another zygote or starts one.
             self.lose(&slot);
         }
         let with_child = |sandbox| (sandbox, member.child(found));
@@ -223,6 +225,8 @@ impl Inner {
             drop(self.retire(state, &gone));
             id = state.tree.lookup(want);
         }
+        // Made under the lock and started outside of it: all callers of the same want wait for one
+        // start.
         let slot = state.slots.entry(id).or_insert_with(|| Arc::new(ZygoteSlot::new()));
         slot.touch();
         id

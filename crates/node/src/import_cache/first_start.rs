@@ -33,6 +33,8 @@ impl Inner {
         deadline: Instant,
         room: &ZygoteRoom,
     ) -> Result<Fresh> {
+        // The room before the slot: a slot that is taken and not used would make other tenants
+        // wait.
         let own = self.first_room(tenant, room)?;
         match self.start_in_slot(tenant, source, deadline).await {
             Ok(Fresh { member, us }) => Ok(Fresh { member: member.owning(own), us }),
@@ -50,6 +52,7 @@ impl Inner {
         source: &ZygoteSource,
         deadline: Instant,
     ) -> Result<Fresh> {
+        // Before the spawner is asked: its own slots know no tenants.
         let admitted = self.admit(tenant, deadline).await?;
         loop {
             match source.root(&self.spawner).await {
@@ -107,6 +110,8 @@ impl Inner {
         let gone = self.retire(&mut state, &gone);
         drop(state);
         tracing::debug!(tenant = %victim.tenant, "an idle zygote makes room for another");
+        // Before its idle instances end: the zygote is retired first, so that it ends with the last
+        // of them.
         drop(gone);
         self.idle.end_below(victim.slot);
         true

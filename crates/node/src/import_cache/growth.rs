@@ -24,6 +24,7 @@ impl Inner {
     /// the caller: a child imports the rest itself.
     pub(super) async fn grow(&self, growth: Growth, first: &ZygoteRoom) {
         let key = (growth.scope.clone(), growth.set.clone());
+        // One growth for each set: a second caller waits for the first, and has the zygote then.
         let cell = Arc::clone(self.lock().growing.entry(key.clone()).or_default());
         cell.get_or_init(|| self.grow_now(growth, first)).await;
         self.lock().growing.remove(&key);
@@ -35,6 +36,7 @@ impl Inner {
         let ask = Amount { memory: ByteSize(bytes), ..account::zygote() };
         let ask = self.account.ask(&scope.tenant, Use::Zygote, ask);
         let growing = async {
+            // Without waiting: a zygote saves time, and must not wait for room like an instance.
             let room = self.account.at_once(&ask)?;
             let parent = self.member(&scope.tenant, &slot, &source, first).await?;
             let Fresh { member, us } = source.grow(&self.spawner, parent, &set).await?;
@@ -46,6 +48,7 @@ impl Inner {
             Ok(fresh) => self.keep(&scope, &set, parent, fresh),
             Err(error) => {
                 tracing::debug!(%error, modules = ?set.modules, "no zygote can be grown");
+                // So that the next call does not try the same again at once.
                 self.lock().experience.failed(&scope, &set, Instant::now());
             }
         }
@@ -65,10 +68,12 @@ impl Inner {
         let source = state.sources.iter().find(|(want, _)| has(want));
         let source = source.map(|(_, source)| source.clone())?;
         let slot = Arc::clone(state.slots.get(&parent)?);
+        // In use from now on, so that the maintenance does not release the parent meanwhile.
         slot.touch();
         let left = self.budget.bytes().saturating_sub(bytes);
         let gone = self.shrink(&mut state, left, Some(parent));
         drop(state);
+        // Outside of the lock: dropping the last handle of a zygote sends a request to the spawner.
         drop(gone);
         Some((source, slot))
     }

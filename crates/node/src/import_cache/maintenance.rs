@@ -20,6 +20,8 @@ impl Inner {
         sources.retain(|want, _| demand.knows(want));
         retired.retain(|member| member.strong_count() > 0);
         for member in retired.iter().filter_map(Weak::upgrade) {
+            // Retired zygotes keep their memory until their last child ends, so they are measured
+            // on.
             let _ = member.measure();
         }
         let mut gone = Vec::new();
@@ -34,6 +36,7 @@ impl Inner {
         let old = |id: &NodeId| slots.get(id).is_none_or(|slot| slot.idle_for(now) > ZYGOTE_KEPT);
         let unused: Vec<NodeId> = tree.leaves().map(|leaf| leaf.id).filter(old).collect();
         gone.extend(unused.into_iter().flat_map(|id| tree.remove(id)));
+        // One growth at a time: what it needs is known only when it is over.
         let is_idle = growing.is_empty();
         let next =
             if is_idle { experience.next(tree, demand, self.budget.bytes(), now) } else { None };

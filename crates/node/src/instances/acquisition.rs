@@ -81,6 +81,8 @@ impl Instances {
     ) -> Vec<Result<(Arc<Instance>, Start)>> {
         let mut found: Vec<Result<_>> = Vec::with_capacity(count);
         while found.len() < count {
+            // Idle ones first: they need no room, and room that was reserved for them is given
+            // back.
             let Some(idle) = self.waiting(key) else { break };
             found.push(Ok(idle));
         }
@@ -98,6 +100,7 @@ impl Instances {
             Err(error) => found.push(Err(error)),
         }
         let ask = self.account.ask(&unit.tenant, Use::Function, self.account.instance(limits));
+        // Each of the callers gets an answer, also those for whom there was no room.
         found.resize_with(count, || Err(self.account.ledger.no_room(&ask).into()));
         found
     }
@@ -252,6 +255,7 @@ impl Instances {
         }
         let memory = instance.memory();
         if instance.pause() {
+            // What had to make room for it is destroyed here, outside of the pool's lock.
             drop(self.idle.put(key.clone(), instance, limits.idle, memory));
             self.imports.instance_is_idle();
             // A request that began to wait meanwhile did not find this instance.

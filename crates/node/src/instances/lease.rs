@@ -198,6 +198,7 @@ impl InstanceLease {
         let (stream, frame) = loaded.await.map_err(|error| named_silent(error, load))?;
         let ready = self.refuse_failure(frame)?.expect(Kind::Ready, "the word that it is ready")?;
         let LoadReport { setup_us, .. } = ready.parse()?;
+        // A later load for the same lease says 0, because the set-up has run.
         self.setup_us.fetch_max(setup_us, Ordering::Relaxed);
         if let Some(image) = self.instance()?.started_in() {
             self.instances.images.ready(&image);
@@ -227,7 +228,10 @@ impl InstanceLease {
         let mut throttled_before = None;
         let mut answer = tokio::time::timeout(left.min(CALL_LEFT_ALONE), &mut dialogue).await;
         if answer.is_err() {
+            // A long call: the instance that it took is not back soon, so its replacement is
+            // started now.
             self.replace();
+            // From now on, to tell a call that hangs from one that gets no processor time.
             throttled_before = self.throttled();
             answer = tokio::time::timeout(left.saturating_sub(CALL_LEFT_ALONE), dialogue).await;
         }
@@ -259,6 +263,7 @@ impl InstanceLease {
             instance.spoil();
             return self.ended_with(name, without_details, throttled);
         }
+        // The reason goes with the signal, so that the outcome says that it was the time.
         instance.sandbox.kill(end);
         let ended = tokio::time::timeout(END_NOTICE_TIMEOUT, instance.sandbox.wait()).await;
         self.ended_with(name, ended.unwrap_or(without_details), throttled)
@@ -318,6 +323,7 @@ impl Drop for InstanceLease {
     fn drop(&mut self) {
         self.instances.busy.leave();
         self.replace();
+        // Before the slot is left: the instance must not be taken by the next call in between.
         if !self.sound
             && let Ok(instance) = self.instance()
         {

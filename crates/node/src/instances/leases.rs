@@ -123,6 +123,7 @@ impl Instances {
             let lease = InstanceLease::reserve(instances, key, tenant, limits, slot, asked);
             if is_new { new.push(lease) } else { joined.push(lease) }
         }
+        // Only new slots are filled here; who joined one waits for its first caller.
         let slots: Vec<_> = new.iter().map(|lease| Arc::clone(lease.slot())).collect();
         let waits = !matches!(room, InstanceRoom::AtOnce(_));
         let mut filled = self.fill(unit, limits, &key, &slots, room).await;

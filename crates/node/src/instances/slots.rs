@@ -39,10 +39,13 @@ impl SharedInstances {
         }
         let mut shared = self.lock();
         let all = shared.entry(key.clone()).or_default();
+        // An instance that a call was given up on takes no further calls, and is forgotten by its
+        // last one.
         all.retain(|shared_instance| shared_instance.is_open());
         if let Some(shared_instance) =
             all.iter().find(|shared_instance| shared_instance.taken() < each)
         {
+            // Under the lock in which the free slot was found.
             shared_instance.add(1);
             return (Arc::clone(shared_instance), false);
         }

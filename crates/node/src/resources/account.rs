@@ -175,6 +175,8 @@ impl Account {
         };
         loop {
             match self.ledger.try_reserve(ask) {
+                // Nothing idle is ended in vain: not for a request that the host could never hold,
+                // nor past others that wait.
                 Err(no_room) if !self.may_fit(ask) || !evict() => return Err(no_room),
                 Err(_) => {}
                 reserved => return reserved,
@@ -202,6 +204,8 @@ impl Account {
         if let Ok(room) = self.at_once(&ask) {
             return Ok(room);
         }
+        // In the queue first, then room is made: what becomes idle in between is ended for it as
+        // well.
         let waiting = self.ledger.wait(ask)?;
         self.make_room();
         waiting.until(Instant::now() + patience).await
@@ -253,6 +257,7 @@ impl Account {
     ) -> InstanceRooms {
         let ask = |use_, amount| self.ask(tenant, use_, amount);
         let zygote = first.map(|amount| self.ledger.try_reserve(&ask(Use::Zygote, amount)));
+        // The zygote first: instances without it could not be forked.
         let Ok(zygote) = zygote.transpose() else { return InstanceRooms::default() };
         let rooms = self.ledger.try_reserve_up_to(&ask(use_, self.instance(limits)), most);
         InstanceRooms {

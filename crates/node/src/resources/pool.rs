@@ -84,6 +84,7 @@ impl<T> ItemPool<T> {
     pub fn put(&self, key: Digest, item: T, keep: Duration, memory: ByteSize) -> Vec<T> {
         let mut state = self.lock();
         state.returned += 1;
+        // An item is idle again, so the reason of an earlier removal explains nothing any more.
         state.gone.remove(&key);
         let place = state.returned;
         state.keys.entry(key.clone()).or_default().push(place);

@@ -41,6 +41,7 @@ impl FreezerFile {
 
     /// Thaws the group if it is frozen.
     pub fn release(&self) {
+        // Read first: most groups are not frozen, and need no write.
         let now = fs::read_to_string(&self.file);
         if now.is_ok_and(|now| now.trim() != self.thawed) {
             // Fails only if the group is removed.
@@ -70,6 +71,7 @@ impl OpenFreezerFile {
             Some(file) => file,
             None => {
                 let opened = File::options().write(true).open(&freezer_file.file)?;
+                // Two callers may have opened it at the same time; one file is closed again.
                 self.0.get_or_init(|| opened)
             }
         };
@@ -90,6 +92,7 @@ impl Freezer {
                 wanted(kind, options).then(|| PathBuf::from(target))
             })
         };
+        // Version 2 first: a process that it has frozen can be killed.
         let unified = of_kind(|kind, _| kind == "cgroup2").filter(|root| can_freeze(root));
         unified.map(Self::Unified).or_else(|| {
             let legacy = of_kind(|kind, options| {
@@ -121,6 +124,8 @@ impl Freezer {
         let entered = make(&folder).is_ok()
             && self.enable_fast_entry(group).is_ok()
             && fs::write(folder.join("cgroup.procs"), "0").is_ok();
+        // Half of the steps would leave this process in a group from which nothing is gained, and
+        // that nobody removes.
         if !entered {
             self.leave_spawner_group();
             drop(fs::remove_dir(folder));

@@ -136,6 +136,7 @@ impl ThrottledFile {
 pub(crate) fn detect() -> Result<Box<dyn Backend>> {
     let mounts = fs::read_to_string("/proc/self/mounts")
         .map_err(|source| Error::Cgroup { path: "/proc/self/mounts".into(), source })?;
+    // On a hybrid machine version 2 is mounted without the controllers; `find` refuses it then.
     if let Some(backend) = v2::Hierarchy::find(&mounts) {
         return Ok(Box::new(backend));
     }
@@ -261,6 +262,8 @@ fn folders_of(backend: &dyn Backend, parent: &str) -> Vec<PathBuf> {
 /// it.
 fn remove_above(folder: &Path) {
     if let Some(above) = folder.parent() {
+        // The kernel itself decides whether the folder is empty; a look before would race with
+        // other processes.
         drop(fs::remove_dir(above));
     }
 }
@@ -274,6 +277,7 @@ fn subfolders(folder: &Path) -> Vec<PathBuf> {
 fn kill_all(folder: &Path) {
     const ATTEMPTS: u32 = 200;
     for _ in 0..ATTEMPTS {
+        // Read again after each round: only an empty list shows that no fork was missed.
         if kill_once(folder).is_empty() {
             return;
         }
@@ -290,6 +294,7 @@ fn kill_once(folder: &Path) -> Vec<i32> {
     // Kills atomically, including concurrent forks; absent in version 1 and in threaded groups.
     if !pids.is_empty() && fs::write(folder.join("cgroup.kill"), "1").is_err() {
         for pid in pids.iter().copied().filter_map(Pid::from_raw) {
+            // By a pidfd, because the number may be of another process by the time of the signal.
             if let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) {
                 // It may have ended in between.
                 let _ = pidfd_send_signal(pidfd, Signal::KILL);
@@ -310,6 +315,7 @@ fn write(path: PathBuf, value: impl ToString) -> Result<()> {
 
 fn make(path: &Path) -> Result<()> {
     match fs::create_dir(path) {
+        // Several processes of Snowmelt share the folders above their groups.
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
             Err(Error::Cgroup { path: path.to_owned(), source: error })
         }

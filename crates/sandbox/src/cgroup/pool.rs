@@ -55,6 +55,8 @@ impl GroupPool {
     pub fn new(backend: Box<dyn Backend>, parent: String, total: &Total) -> Result<Self> {
         backend.prepare(&parent)?;
         if !is_disabled(Defence::ControlGroup) {
+            // Before there is any group below, so no sandbox runs without the limit of all
+            // together.
             backend.set_total_limits(&parent, total.memory_limit(), total.process_limit())?;
         }
         let usual = Limits::default();
@@ -80,6 +82,7 @@ impl GroupPool {
 
     /// Forgets every group of the other lane, to make those of this one.
     pub fn become_lane(&mut self, lane: u32) {
+        // Dropped and not removed: the groups are those of the other lane, which still uses them.
         self.free.clear();
         self.leftovers.clear();
         (self.lane, self.made, self.is_in_spawner_group) = (lane, 0, false);
@@ -111,8 +114,10 @@ impl GroupPool {
         limits: &Limits,
     ) -> Result<SandboxGroup> {
         let limits = enforced(limits);
+        // Each limit is a write to a file of the kernel; equal ones are not written again.
         if group.limits != limits {
             let set = self.backend.set_limits(&group.path, &limits);
+            // Some limits are set and others not: no next sandbox may get such a group.
             set.inspect_err(|_| self.discard(&group, None))?;
             group.limits = limits;
         }
@@ -134,6 +139,7 @@ impl GroupPool {
     pub fn reset(&self, group: &mut SandboxGroup) -> bool {
         let path = &group.path;
         let meters = &mut group.meters;
+        // Counts of a dead sandbox do not change any more, so those of its end are taken.
         let now = group.last.take().unwrap_or_else(|| self.backend.usage(path, meters));
         let was_short = now.oom_kills > group.before.oom_kills;
         group.before = now;
@@ -180,6 +186,8 @@ impl GroupPool {
         let path = format!("{}/{}{}", self.parent, prefix(self.lane), self.made);
         let made = self.backend.create(&path).and_then(|()| {
             if self.is_in_spawner_group {
+                // While no process can be in the group: the files through which processes enter are
+                // opened below.
                 self.backend.enable_fast_entry(&path)?;
             }
             self.backend.set_limits(&path, limits)?;

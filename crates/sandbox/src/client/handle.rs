@@ -102,6 +102,7 @@ impl Spawner {
     /// [`Error::SpawnerLost`], [`Error::NotReplaced`].
     pub async fn start(&self, spec: SandboxSpec) -> Result<Sandbox> {
         match self.start_once(spec.clone()).await {
+            // Once only: a spec that kills the lane by itself must not kill every lane in turn.
             Err(Error::SpawnerLost) => self.start_once(spec).await,
             done => done,
         }
@@ -142,6 +143,7 @@ impl Spawner {
         for (lane, specs) in parts {
             pending.extend(lane.request_many(specs, known, SpawnerOperation::StartMany).await);
         }
+        // All lanes may have died since they were listed; callers rely on one result for each spec.
         pending.resize_with(count, || Err(Error::SpawnerLost));
         wait_for_all(pending).await
     }
@@ -160,6 +162,8 @@ impl Spawner {
         while let Some(lane) = self.lanes.pick_without(&id, &full).await? {
             let operation = SpawnerOperation::StartZygote(spec.clone());
             match lane.begin(id.clone(), limits, operation).await {
+                // The slots of the other lanes are unknown here, so each is asked until one has a
+                // slot.
                 Err(Error::ZygoteSlots { .. }) => full.push(lane.lane()),
                 started => return Ok(Zygote::new(started?, lane)),
             }
@@ -250,6 +254,7 @@ impl Spawner {
     ) -> Result<NetworkNamespace> {
         let id = NetworkNamespace::next_id();
         let lane = match owner {
+            // Only the lane of the zygote can put its children into a network.
             Some(zygote) => zygote.lane().clone(),
             None => self.lanes.pick(&no_sandbox()).await?,
         };

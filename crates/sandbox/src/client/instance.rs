@@ -53,6 +53,7 @@ impl Sandbox {
         // By inode, not by its name inside, which the program may have replaced.
         let path = format!("/proc/self/fd/{}", self.started.channel.as_raw_fd());
         connect(&socket, &SocketAddrUnix::new(path)?)?;
+        // Only connecting must not block: the stream is returned in the usual mode.
         rustix::io::ioctl_fionbio(&socket, false)?;
         Ok(socket.into())
     }
@@ -199,6 +200,7 @@ impl Zygote {
 
 impl Drop for Zygote {
     fn drop(&mut self) {
+        // A dropped handle retires the zygote, and its children go on: the kill would end them too.
         self.started.kill_on_drop = false;
         let id = self.id().clone();
         self.lane.post(id.clone(), SpawnerOperation::Retire { id });

@@ -54,6 +54,7 @@ impl SandboxProcess {
     /// Kills the process for this reason.
     pub fn kill(&self, reason: End) {
         let mut first = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
+        // Before the signal: the lane may report the end before this call returns.
         first.get_or_insert(reason);
         drop(first);
         // Fails only when the process is gone already.
@@ -89,12 +90,14 @@ impl SandboxProcess {
     /// Stops the processes of the sandbox until [`Self::resume`].
     pub fn pause(&self) -> io::Result<()> {
         let freezer_file = self.freezer_file()?;
+        // Before the freezing: a kill that comes after it must see that there is something to thaw.
         self.paused.store(true, Ordering::Release);
         self.open_freezer.freeze(freezer_file)
     }
 
     /// Resumes the process if it is paused.
     pub fn resume(&self) -> io::Result<()> {
+        // One of two callers thaws; a second write would cost a system call on each end.
         if self.paused.swap(false, Ordering::AcqRel) {
             self.open_freezer.thaw(self.freezer_file()?)
         } else {
@@ -171,12 +174,16 @@ fn read_size(file: &Path) -> Option<ByteSize> {
 /// Combines the kernel's counts and the caller's reason into one end reason.
 fn end_of(ended: &SandboxEnd, limits: &Limits, reason: Option<End>) -> End {
     let failed = ended.status.is_failure();
+    // First, because the kernel kills with the same signal as a caller, and the limit explains the
+    // end even if a timeout was about to fire.
     if failed && ended.oom_kills > 0 {
         let peak = ended.memory_peak.unwrap_or(limits.memory);
         return End::OutOfMemory { limit: limits.memory, peak };
     }
     match (ended.status, reason) {
         (EndStatus::Signal(SIGKILL), Some(reason)) => reason,
+        // After the caller's reason: a program may go on after a refused fork, and be killed for
+        // another reason.
         _ if failed && ended.forks_refused > 0 => End::PidsLimit { limit: limits.pids },
         (EndStatus::Exit(code), _) => End::Exit { code },
         (EndStatus::Signal(signal), _) => End::Signal { signal },

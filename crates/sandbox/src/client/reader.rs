@@ -82,6 +82,9 @@ async fn read(socket: &AsyncFd<OwnedFd>, registry: &Weak<LaneRegistry>) {
 /// has ended.
 fn reap_and_clean(pidfd: &OwnedFd, lane: u32, run_dir: Arc<RunDir>) -> Result<()> {
     pidfd::reap(pidfd);
+    // After the reaping: until then the lane may still make groups.
     let cleaned = run_dir.clean_lane(lane);
+    // Always called, also after an error: the folder must not stay because one group could not be
+    // removed.
     cleaned.and(run_dir.remove_if_last())
 }

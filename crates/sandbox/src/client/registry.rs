@@ -113,6 +113,7 @@ impl LaneRegistry {
     /// Requests another lane from this one, with `socket` as its control socket.
     pub async fn open(&self, lane: u32, socket: OwnedFd) -> Result<()> {
         let request =
+            // No answer comes on this socket: the new lane reports on its own one.
             SpawnerRequest { sequence: u64::MAX, operation: SpawnerOperation::Open { lane } };
         self.send(&no_sandbox(), &request, &[socket.as_fd()]).await
     }
@@ -128,6 +129,7 @@ impl LaneRegistry {
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
         let keeps_busy =
             matches!(operation, SpawnerOperation::Start(_) | SpawnerOperation::Fork { .. });
+        // Registered before it is sent: the answer may arrive before `send` returns.
         let pending = self.register(sequence, id.clone(), limits, keeps_busy)?;
         if let Err(error) = self.send(&id, &SpawnerRequest { sequence, operation }, &[]).await {
             return Err(pending.withdraw(error));
@@ -146,6 +148,8 @@ impl LaneRegistry {
         let mut pending = Vec::with_capacity(specs.len());
         for batch in batches(specs) {
             let known: Vec<_> = batch.iter().map(&known).collect();
+            // A batch has one sequence number in its packet; the lane counts on from it, one for
+            // each spec.
             let first = self.sequence.fetch_add(batch.len() as u64, Ordering::Relaxed);
             let registered: Vec<_> = (first..)
                 .zip(&known)
@@ -175,6 +179,8 @@ impl LaneRegistry {
             if state.lost {
                 return Err(Error::SpawnerLost);
             }
+            // Under the lock in which `lost` was read, so that `mark_lost` finds and drops the
+            // sender.
             state.networks.insert(sequence, reply);
         }
         let has_notifier = matches!(addresses, Addresses::Notifier);
@@ -299,10 +305,14 @@ impl LaneRegistry {
             return;
         };
         let mut state = self.state();
+        // No waiter: `mark_lost` has answered it already. The descriptors are dropped, and the
+        // sandbox dies with its lane.
         let Some(waiter) = state.answered(sequence) else { return };
         let ready = started.zygote.clone().unwrap_or_default();
         let process =
             Arc::new(SandboxProcess::new(waiter.id.clone(), waiter.limits, pidfd, started));
+        // In the same critical section as the removal of the waiter: `mark_lost` finds the start in
+        // one of the two maps.
         state.living.insert(waiter.id, process.clone());
         drop(state);
         let log = Some(log);
@@ -325,6 +335,8 @@ impl LaneRegistry {
             drop(waiter.reply.send(Err(Error::SpawnerLost)));
         }
         for process in living.into_values() {
+            // The first reason stays: a process that the caller had killed keeps the caller's
+            // reason.
             process.kill(End::SpawnerLost);
             process.finish(Outcome {
                 end: process.reason().unwrap_or(End::SpawnerLost),
@@ -380,6 +392,7 @@ impl PendingStart {
     /// Withdraws the start because its request was never sent.
     fn withdraw(mut self, error: Error) -> Error {
         self.answer = None;
+        // Nothing was sent, so there is nothing to kill; only the load of the lane is corrected.
         self.registry.state().answered(self.sequence);
         error
     }
@@ -387,6 +400,7 @@ impl PendingStart {
 
 impl Drop for PendingStart {
     fn drop(&mut self) {
+        // The lane handles packets in order, so the kill comes after the start that it withdraws.
         if self.answer.is_some() {
             self.registry.post(self.id.clone(), SpawnerOperation::Kill { id: self.id.clone() });
         }

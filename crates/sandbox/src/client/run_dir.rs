@@ -34,11 +34,14 @@ impl RunDir {
     pub fn create(path: &Path, parent_cgroup: &str) -> Result<Self> {
         let base = path.parent().unwrap_or(Path::new("/"));
         make_folder(base, true).map_err(at(base))?;
+        // Held until the folder is locked: a sweep takes a folder without a lock for one of the
+        // dead.
         let _base_lock = lock(base).map_err(at(base))?;
         make_folder(path, false).map_err(at(path))?;
         // The spawner has it too.
         let lock = lock(path).map_err(at(path))?.until_closed();
         let file = path.join(CGROUP_FILE);
+        // Before any group is made: a sweep after a crash learns from it where to look.
         fs::write(&file, parent_cgroup).map_err(at(&file))?;
         let path = path.to_owned();
         let parent_cgroup = parent_cgroup.to_owned();

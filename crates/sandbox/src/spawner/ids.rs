@@ -116,6 +116,7 @@ impl Numbers {
     /// Takes a free number.
     pub fn take(&mut self) -> Option<u32> {
         let count = self.taken.len();
+        // The search goes on where the last one ended, so a number rests before it is used again.
         let index = (0..count).map(|step| (self.next + step) % count).find(|i| !self.taken[*i])?;
         self.taken[index] = true;
         self.next = (index + 1) % count;

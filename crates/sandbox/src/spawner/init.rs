@@ -38,9 +38,11 @@ impl AsFd for Init {
 pub(super) fn make(control: OwnedFd, work: impl FnOnce(OwnedFd, Init) -> i32) -> io::Result<()> {
     let (end, lifeline) = pipe_with(PipeFlags::CLOEXEC)?;
     unshare(flags::PID)?;
+    // The first process after the unshare becomes init of the new namespace.
     let init = clone_sibling(|| i32::from(wait(&end).is_err()))?;
     control::announce(&control, init.pidfd.as_fd())?;
     clone_sibling(|| {
+        // The lane has only the write end; init sees the end of the pipe when no lane has it.
         drop(end);
         work(control, Init { pidfd: init.pidfd, _lifeline: lifeline })
     })?;
@@ -51,9 +53,11 @@ pub(super) fn make(control: OwnedFd, work: impl FnOnce(OwnedFd, Init) -> i32) ->
 /// kernel reaps them.
 fn wait(end: &OwnedFd) -> io::Result<()> {
     fds::duplicate_to(end.as_fd(), 0)?;
+    // Above all the write end of its own pipe: with that, it would wait for itself.
     fds::close_from(1)?;
     // Fails only for a process group leader, which is not in the terminal's foreground group.
     let _ = rustix::process::setsid();
+    // Interrupts of a terminal are for the server, which ends everything in its order.
     process::ignore_signals(&process::INTERRUPTS)?;
     process::auto_reap_children()?;
     // No process writes, so the read returns at the end of the pipe.

@@ -76,6 +76,8 @@ impl Scheduler {
             let may_come = self.may_grow || self.may_run_gang_undrained(gang);
             return (!may_come || gang.only.is_some()).then_some(Decision::Refused(ticket));
         }
+        // A gang that could start now would take the room piece by piece for which the first one
+        // waits.
         if self.comes_after(ticket, gang, kept.first_gang) {
             return None;
         }
@@ -122,6 +124,8 @@ impl Scheduler {
             let ticket = *ticket;
             return self.kept_beside(Some(ticket), call, now);
         };
+        // The call came first; its room is small and soon free, and the gang gets its share after
+        // it.
         if call.is_some_and(|call| call < *ticket) {
             return RoomReservations { ticket: call, first_gang: Some(*ticket) };
         }
@@ -152,6 +156,7 @@ impl Scheduler {
         let Some(held) = self.gangs.get_mut(&ticket) else { return };
         let gang = Arc::clone(&held.gang);
         held.parts = Some(parts.clone());
+        // A gang that runs does not expire; calls have time limits of their own.
         self.deadlines.remove(&(held.deadline, ticket));
         self.queue.remove(&gang.tenant, &line(ticket), ticket);
         for (name, ranks) in &parts {

@@ -109,8 +109,10 @@ impl Scheduler {
     pub fn report(&mut self, host: &HostName, room: HostRoom) {
         if !self.hosts.report(host, room) {
             let mut new = HostUsage::new(room);
+            // A host that comes back still has what was placed there before it was lost.
             self.gang_parts_on(host).for_each(|(gang, ranks)| new.add_ranks(gang, ranks));
             self.tasks_on(host).for_each(|held| new.add_task(&held.task, held.since));
+            // The numbers of hosts have changed, by which the orders of instances are kept.
             if self.hosts.insert(host.clone(), new) {
                 self.functions.values_mut().for_each(|on| on.order_anew(&self.hosts));
             }
@@ -134,6 +136,7 @@ impl Scheduler {
         let calls: Vec<_> = self.calls.values_mut().filter(|held| runs_there(held)).collect();
         let mut lost = Vec::with_capacity(calls.len());
         for held in calls {
+            // Kept until its caller reports the end, which must then change nothing on a host.
             held.state = State::Lost;
             lost.push(Arc::clone(&held.call));
         }
@@ -196,6 +199,7 @@ impl Scheduler {
             self.new.clear();
             return None;
         };
+        // First, so that no host is given to a call that nobody waits for any more.
         if deadline <= now {
             self.withdraw(ticket, now);
             return Some(Decision::Expired(ticket));
@@ -215,14 +219,19 @@ impl Scheduler {
         if !self.is_changed && self.new.is_empty() {
             return None;
         }
+        // Once for all candidates: the room that is kept does not depend on the one that is looked
+        // at.
         let kept = self.keep_room(now);
         if self.is_changed {
             let mut tenants: Vec<_> =
                 self.queue.tenants().map(|tenant| (self.taken(tenant), tenant)).collect();
+            // Whoever has least memory now is served first.
             tenants.sort_unstable();
             let first = tenants.iter().flat_map(|(_, tenant)| self.queue.first_of(tenant));
             let first: Vec<Ticket> = first.collect();
             let found = first.into_iter().find_map(|ticket| self.look(ticket, kept, now));
+            // After a decision there may be another one; without one nothing fits until something
+            // changes.
             self.is_changed = found.is_some();
             if found.is_some() {
                 return found;
@@ -318,11 +327,15 @@ impl Scheduler {
         let deadline = held.deadline;
         // A host that was removed meanwhile has nothing of it any more.
         if let State::RunsOn(host) = was {
+            // A host that refuses a call has no instance of the function that could take it.
             self.leave(&call, &host, Some(0), now);
             if let Some(host) = self.hosts.get_mut(&host) {
+                // Until its next report, which may say more: without this the same host would be
+                // chosen again at once.
                 host.is_full = true;
             }
         }
+        // By its ticket, so in front of requests that came later.
         self.queue.push_again(&call.tenant, &call.function, ticket);
         self.deadlines.insert((deadline, ticket));
         self.is_changed = true;

@@ -87,6 +87,8 @@ impl Cleaner {
             let list = || place.store.list_with_delimiter(Some(&place.exchanges));
             let found = with_retries(list).await.map_err(|source| self.failed(place, source))?;
             lists += requests(found.common_prefixes.len() + found.objects.len());
+            // Their own driver and platform are gone, so any query that uses the location removes
+            // them.
             for folder in found.common_prefixes {
                 if folder.filename().is_some_and(|name| is_left(name, now.as_secs())) {
                     tracing::info!(%folder, "an exchange is removed whose query has ended long ago");

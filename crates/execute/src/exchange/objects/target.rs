@@ -57,6 +57,7 @@ impl ObjectTarget {
         let stores = Arc::clone(&self.stores);
         let slots = Arc::clone(&self.slots);
         let ended = SpawnedTask::spawn(async move {
+            // In the task, so that the caller computes more rows while all slots are taken.
             let _slot = slots.acquire().await;
             stores.write(&object, payload).await
         });
@@ -102,6 +103,7 @@ impl OutputTarget for ObjectTarget {
             place(offset)
         };
         let places: Vec<PiecePlace> = pieces.iter().map(&mut take).collect();
+        // An output without rows has no object, which costs no request.
         if !places.is_empty() {
             self.upload(name(0), pieces.into_iter().map(|piece| piece.frames));
         }
@@ -110,6 +112,7 @@ impl OutputTarget for ObjectTarget {
 
     fn settle(&self, complete: bool) -> BoxFuture<'_, Result<(), Error>> {
         async move {
+            // The oldest first, which is the most likely to have ended.
             while let Some(upload) = self.due(complete) {
                 let ended = upload.ended.join().await;
                 ended.unwrap_or_else(|ended| Err(Error::Exchange(std::io::Error::other(ended))))?;

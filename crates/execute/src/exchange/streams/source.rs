@@ -51,6 +51,7 @@ impl StreamSource {
     /// # Errors
     /// The streams were read before: rows are not kept.
     pub(in crate::exchange) fn read(&self, schema: SchemaRef) -> DataFusionResult<StreamReader> {
+        // Taken for good: rows that were read once cannot be read again.
         let sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner).take();
         let sockets = sockets.ok_or_else(|| {
             DataFusionError::Internal(format!("the stream of stage {} is read twice", self.stage))
@@ -129,6 +130,8 @@ impl RowSender {
         loop {
             let frame = match read_frame(&mut self.socket).await {
                 Ok(Some(frame)) => frame,
+                // Whatever happened to the sender, its rows are not complete; the driver knows how
+                // it ended.
                 Ok(None) | Err(WireError::Closed | WireError::Io(_)) => {
                     return Err(Error::StreamLost { task: self.task });
                 }

@@ -137,7 +137,9 @@ impl OutputTarget for StreamTarget {
             let bytes = piece.frames.len() as u64;
             let lane = self.route.get(&partition).and_then(|lane| lanes.get(*lane));
             let lane = lane.ok_or_else(|| no_receiver(partition))?;
+            // Before it is sent: the lane may subtract it at once.
             self.shared.waiting.fetch_add(bytes, Ordering::AcqRel);
+            // The receiver needs no more rows; the bytes are dropped, and nobody waits for them.
             if lane.send(Message::Piece(piece)).is_err() {
                 self.shared.waiting.fetch_sub(bytes, Ordering::AcqRel);
             }
@@ -209,12 +211,14 @@ async fn lane(
     {
         *shared.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
     }
+    // Closed before it is drained, so that nothing is added behind the last piece that is counted.
     messages.close();
     while let Some(message) = messages.recv().await {
         if let Message::Piece(piece) = message {
             shared.sent(piece.frames.len() as u64);
         }
     }
+    // Last: who waits for the end then finds that nothing waits any more.
     shared.closed();
 }
 
@@ -228,6 +232,7 @@ async fn write_all(
         let Message::Piece(OutputPiece { partition, frames }) = message else {
             return socket.write_all(&header(Kind::End, Vec::new())?).await;
         };
+        // Frames do not name their partition; a frame before them does, wherever it changes.
         let named = match current.replace(partition) == Some(partition) {
             true => Ok(()),
             false => {
@@ -239,6 +244,7 @@ async fn write_all(
             Ok(()) => socket.write_all(&frames).await,
             failed => failed,
         };
+        // Also after a failure: the bytes do not wait any more.
         shared.sent(frames.len() as u64);
         written?;
     }

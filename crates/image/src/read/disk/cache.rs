@@ -39,8 +39,11 @@ impl BlockCache {
         fs::create_dir_all(&tmp).map_err(Error::io("make the folder", &tmp))?;
         let lock = lock(folder)?.ok_or_else(|| Error::Held { path: folder.to_owned() })?;
         clear(&tmp)?;
+        // Before the scan: what a process adds during the scan is in the journal, and found twice
+        // at worst.
         let joined = Journal::begin(folder).map_err(Error::io("write in", folder))?;
         let store = BlockFolder::new(folder, capacity, joined, OnceLock::from(lock))?;
+        // The limit may be lower than that of the last owner.
         store.evict(0);
         Ok(Self { store: Arc::new(store), tenant: None })
     }
@@ -129,15 +132,21 @@ impl BlockCache {
         let bytes = stored.len() as u64;
         let key = self.key(entry);
         let store = &self.store;
+        // A block that is there already counts as used now.
         if bytes > store.capacity || store.touch(&key) {
             return Ok(());
         }
+        // Only a full cache makes this process ask for the lock, which would cost a system call for
+        // each block.
         if !store.is_owner() && (store.has_room(bytes) || !store.promote()) {
             return store.add_joined(key, stored);
         }
+        // Before the write, so that the cache stays within its limit.
         store.evict(bytes);
         let written = match store.write(&key, stored) {
             Err(error) if error.is_disk_full() => {
+                // Much at once: with a few blocks less the disk would be full again at the next
+                // one.
                 store.evict_to(self.bytes() / 2);
                 store.write(&key, stored)
             }

@@ -31,6 +31,7 @@ impl Journal {
     /// cache.
     pub fn begin(folder: &Path) -> io::Result<Self> {
         let journal = Self::join(folder)?;
+        // Processes that have joined append at the end, wherever that is now.
         journal.file.set_len(0)?;
         Ok(journal)
     }

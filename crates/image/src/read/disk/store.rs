@@ -79,8 +79,11 @@ impl BlockFolder {
         if self.is_owner() {
             return true;
         }
+        // The lock first; only its holder may empty the journal.
         let Ok(Some(lock)) = lock(&self.folder) else { return false };
         let Ok(journal) = Journal::begin(&self.folder) else { return false };
+        // After the journal is empty, as in `BlockCache::open`; without a scan the lock is dropped
+        // again.
         let Ok(found) = scan(&self.folder) else { return false };
         (*joined, *self.index()) = (journal, found);
         self.lock.set(lock).is_ok()
@@ -104,6 +107,7 @@ impl BlockFolder {
             outcome => outcome,
         };
         written?;
+        // After the file has its name: the owner takes each line for a block that exists.
         self.joined().append(&key, bytes).map_err(Error::io("write in", &self.folder))?;
         self.index().add(key, bytes);
         Ok(())
@@ -112,6 +116,7 @@ impl BlockFolder {
     /// Removes a block from the index if its file does not exist.
     pub fn forget(&self, key: &BlockKey) {
         let mut index = self.index();
+        // Looked at under the lock: another thread may have written the block anew.
         if !self.path(key).exists() {
             index.remove(key);
         }
@@ -196,6 +201,7 @@ fn scan(folder: &Path) -> Result<BlockIndex> {
                 .map_err(Error::io("read", folder))?;
         }
     }
+    // By the time of the last use, which is each tuple's first field.
     found.sort_unstable();
     let mut index = BlockIndex::default();
     found.into_iter().for_each(|(_, key, bytes)| index.add(key, bytes));

@@ -149,9 +149,12 @@ impl BlockStore {
             let Some(missing) = first_gap(&found, table, wanted.start) else {
                 return Ok(found.into_iter().flatten().collect());
             };
+            // One request goes to one host, and hosts have one stripe each.
             let missing = missing.start..self.end_of_stripe(blob, table, missing);
             let digests: Vec<BlockDigest> =
                 table.entries()[missing.clone()].iter().map(|entry| entry.digest).collect();
+            // All or none: two readers that each held a part and waited for the other's would wait
+            // for ever.
             let Some(_claim) = self.in_flight.claim(&digests) else {
                 let released = async {
                     let at = deadline::current().map_or(until, |known| known.min(until));
@@ -173,6 +176,8 @@ impl BlockStore {
             }
             let is_last = missing.end == wanted.end;
             let more = if is_last { more } else { 0 };
+            // Claimed after the wanted blocks, and only as far as they are free: a reader waits for
+            // no block that it does not need.
             let extension = self.extend(blob, table, missing.clone(), more);
             let fetched = self.fetch(blob, table, missing.clone(), extension);
             let blocks = self.read_until(blob, until, fetched).await?;
@@ -228,6 +233,7 @@ impl BlockStore {
         }
         let stored = Bytes::from(self.cache.as_ref()?.get(entry)?);
         self.cached.fetch_add(1, Ordering::Relaxed);
+        // The kernel reads a block in pieces, and the disk is not asked for each of them.
         self.recent.put(entry.digest, stored.clone());
         Some(stored)
     }
@@ -291,6 +297,7 @@ impl BlockStore {
             match answer.and_then(|bytes| check(&bytes)) {
                 Err(error @ Error::Damaged { .. }) if attempt < DAMAGED_ATTEMPTS => {
                     tracing::warn!(%blob, %error, "fetching damaged bytes again");
+                    // Before the next attempt, so that it goes to another host.
                     self.source.found_damaged(blob, &range);
                     self.damaged.fetch_add(1, Ordering::Relaxed);
                 }
@@ -307,6 +314,7 @@ impl BlockStore {
         self.requests.fetch_add(1, Ordering::Relaxed);
         let bytes = self.source.fetch(blob, range.clone()).await?;
         self.fetched_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        // Checked before anything is cut: block positions are taken from the range.
         if bytes.len() as u64 == range.end - range.start {
             return Ok(bytes);
         }

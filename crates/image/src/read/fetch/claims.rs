@@ -63,6 +63,7 @@ impl InFlight {
 impl BlockClaim {
     /// Releases one block that has arrived; the claim to the others remains.
     pub fn release(&mut self, digest: &BlockDigest) {
+        // First, so that a drop does not release what another reader has claimed since.
         self.digests.retain(|other| other != digest);
         let mut claimed = self.in_flight.0.claimed.lock().unwrap_or_else(PoisonError::into_inner);
         claimed.remove(digest);
@@ -82,6 +83,7 @@ impl Drop for BlockClaim {
         self.digests.iter().for_each(|digest| {
             claimed.remove(digest);
         });
+        // Before the waiters wake up, whose first step is this lock.
         drop(claimed);
         self.in_flight.0.released.notify_waiters();
     }

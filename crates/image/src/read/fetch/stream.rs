@@ -61,6 +61,8 @@ impl BlockStore {
                 }
             }
         }
+        // The claim goes with the task: until it ends, other readers of these blocks wait instead
+        // of asking again.
         tokio::spawn(response.receive_rest(Arc::clone(self), claim));
         Ok(Some(blocks))
     }
@@ -86,6 +88,7 @@ impl BlockStore {
                 let rest = self.fetch_stored(blob, table, left).await;
                 return rest.map(drop).inspect_err(failed);
             }
+            // After the block is in the cache, where the waiting readers look.
             claim.release(&table.entries()[left.start].digest);
             left.start += 1;
         }
@@ -138,6 +141,7 @@ impl Response {
     async fn next(&mut self, blocks: &BlockStore) -> Result<Bytes> {
         let index = self.left.start;
         let entry = &self.table.entries()[index];
+        // Also if the block turns out to be damaged: the next one begins behind it.
         self.left.start += 1;
         let wanted = entry.stored as usize;
         while self.bytes.len() < wanted {
@@ -169,6 +173,7 @@ impl Response {
                     return;
                 }
             }
+            // A damaged block too: its readers are to ask for it again now.
             claim.release(&digest);
         }
     }

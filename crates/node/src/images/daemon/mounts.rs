@@ -100,6 +100,7 @@ impl Mounts {
     /// Mounts an image unless it is mounted. Returns the answer to the node and descriptors: a copy
     /// of the mount and, if a successor could go on with the mount, its connection to the kernel.
     pub fn mount(&self, spec: &ImageSpec) -> Result<(Vec<u8>, Vec<OwnedFd>)> {
+        // Before the mount: its first reads go to the parents already.
         self.sharing.take_place(spec)?;
         let slot = self.slot(&spec.digest);
         let mut slot = locked(&slot);
@@ -159,6 +160,7 @@ impl Mounts {
             return;
         };
         let spec = mount.spec.clone();
+        // The profile is written without the lock, so that others can use the mount meanwhile.
         drop(slot);
         match self.stores.keep_start(digest, &touched) {
             Ok(is_new) if is_new && self.stores.settings.publish_starts => self.publish(&spec),
@@ -192,6 +194,7 @@ impl Mounts {
     /// copies.
     pub fn replace(&self, mount: &mut Mount, files: LockedFiles) -> Result<()> {
         let _nobody_copies = self.replacing.write().unwrap_or_else(PoisonError::into_inner);
+        // The new mount first: if it fails, the lazy one goes on.
         self.attach_raw(&mount.spec, &files)?;
         let point = self.point(&mount.spec.digest);
         // A mount that is not removed wholly does no harm.
@@ -211,6 +214,7 @@ impl Mounts {
         let raw = self.raw.as_ref().filter(|_| form == Form::Erofs);
         let files = raw.and_then(|raw| raw.of(&image));
         let raw_point = self.raw_point(&spec.digest);
+        // A mount on raw files outlives its daemon, as no process serves it.
         if is_mounted(&raw_point) {
             return Ok(Mount::new(spec, form, None).on(files));
         }

@@ -12,6 +12,8 @@ use crate::client::registry::LaneRegistry;
 impl Lanes {
     /// Makes one more lane, unless one is being made.
     pub(super) async fn open_one(&self) {
+        // Who makes a lane already does so for this caller too; starts go on in the lanes that
+        // there are.
         if let Ok(_turn) = self.opening.try_lock() {
             self.open().await;
         }
@@ -35,6 +37,7 @@ impl Lanes {
             }
             Err(error) => {
                 tracing::warn!(%error, number, "no further lane of the spawner could be made");
+                // The platform may have ended meanwhile, and this may be the last reference.
                 release_run_dir(run_dir);
                 false
             }

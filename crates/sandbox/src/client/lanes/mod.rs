@@ -102,6 +102,7 @@ impl Lanes {
         id: &SandboxId,
         full: &[u32],
     ) -> Result<Option<Arc<LaneRegistry>>> {
+        // The first attempt is like any other; only a full lane makes it worth to open another one.
         let Some(last) = full.last() else { return self.pick(id).await.map(Some) };
         let other = || self.state().least_loaded_of(|lane| !full.contains(&lane.lane()));
         if let Some(lane) = other() {
@@ -121,6 +122,7 @@ impl Lanes {
         }
         let least_loaded = state.least_loaded()?;
         let is_crowded = least_loaded.load().is_some_and(|(busy, _)| busy > 0);
+        // Dead lanes count too: their number is not free until everything of them is removed.
         state.busy_starts += usize::from(is_crowded && state.lanes.len() < self.most as usize);
         if state.busy_starts >= NEW_LANE_THRESHOLD {
             state.busy_starts = 0;
@@ -165,6 +167,8 @@ impl Lanes {
         let mut state = self.state();
         state.lanes.retain(|known| known.lane() != lane);
         if state.lanes.is_empty() && !state.is_ending {
+            // Only now, and not when the lane died: the lanes of the next spawner have the same
+            // numbers, and so the same control groups.
             tokio::spawn(Self::replace(self.own.clone()));
         }
     }
@@ -205,6 +209,8 @@ impl Lanes {
 
     /// Ends all lanes; returns when everything is removed.
     pub async fn shutdown(&self) -> Result<()> {
+        // Before the lock for openings: who holds it now adds its lane, and nobody opens another
+        // one.
         self.state().is_ending = true;
         self.replacement.is_given_up();
         let lanes = {

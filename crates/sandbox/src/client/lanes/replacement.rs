@@ -68,6 +68,7 @@ impl Replacement {
 
     /// Notes that the platform ends: calls no longer wait.
     pub fn is_given_up(&self) {
+        // The value stays: waiters wake up and see that the platform ends.
         self.condition.send_modify(|_| {});
     }
 
@@ -99,6 +100,7 @@ impl Replacement {
     pub fn pause(&self) -> Duration {
         let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
         if history.started.elapsed() > STABLE_AFTER {
+            // A spawner that had lived for long died of something new: the next one starts at once.
             history.soon = 0;
         }
         let doublings = history.soon;

@@ -32,6 +32,8 @@ impl Lanes {
     /// when the last attempt to start another failed.
     pub(super) async fn wait_for_one(&self) -> Result<()> {
         let mut condition = self.replacement.subscribe();
+        // The condition wakes the waiters; the lanes themselves decide, because a condition can be
+        // older than a lane that has died since.
         let one = async {
             loop {
                 // Registered before the lanes are checked, so that no change in between is missed.
@@ -56,6 +58,8 @@ impl Lanes {
         // A lane may be in the making, of a copy that outlived its original.
         let _turn = self.opening.lock().await;
         let Some(run_dir) = self.run_dir() else { return Ok(false) };
+        // A lane that is dead but not removed still counts: its reader calls `forget`, and that
+        // starts the replacement again.
         if self.is_ending() || !self.is_empty() {
             return Ok(false);
         }
@@ -95,6 +99,7 @@ impl Lanes {
                 }
                 Err(error) => {
                     tracing::error!(%error, "the spawner died and cannot be started again so far");
+                    // Attempts go on for ever; only the calls stop waiting, and get the reason.
                     if failures >= RETRIES_BEFORE_ERROR {
                         lanes.replacement.has_failed(error.to_string());
                     }

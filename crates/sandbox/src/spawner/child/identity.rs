@@ -23,7 +23,9 @@ pub(super) fn take(proc: &OwnedFd, id: u32, user: u32, group: u32) -> Result<(),
         let kept = groups.and_then(|groups| rustix::thread::set_thread_groups(&groups));
         doing("keep the groups", kept.map_err(Into::into))?;
     }
+    // After the change of the user: the namespace belongs to the user that makes it.
     doing("leave the user namespace", unshare(flags::USER | flags::CGROUP))?;
+    // Before `gid_map`: without a capability over the host's groups the kernel wants it so.
     doing("write setgroups", write(proc, "self/setgroups", "deny"))?;
     doing("write uid_map", write(proc, "self/uid_map", &format!("{user} {id} 1")))?;
     doing("write gid_map", write(proc, "self/gid_map", &format!("{group} {id} 1")))

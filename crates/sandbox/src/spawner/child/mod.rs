@@ -113,6 +113,7 @@ impl Child<'_> {
     }
 
     fn become_program(&self) -> Result<Infallible, StepFault> {
+        // First, so that all memory and processes of the following steps count to the sandbox.
         doing("enter the control group", self.enter_group())?;
         let kept = match self.kind {
             ChildKind::Program { id, inside: (user, group), proc, score } => {
@@ -120,6 +121,8 @@ impl Child<'_> {
                 let attached = writable_folders::attach(self.writable, id);
                 attached.map_err(|(step, source)| StepFault { step, source })?;
                 doing("mount /proc", self.mount_proc())?;
+                // While it has CAP_SYS_RESOURCE: the kernel lets no process without it set a lower
+                // score later.
                 doing("set the OOM score", oom::set(proc, score))?;
                 if !is_disabled(Defence::User) {
                     identity::take(proc, id, user, group)?;
@@ -128,6 +131,8 @@ impl Child<'_> {
             }
             ChildKind::Zygote { root, sync } => {
                 self.enter_root(root)?;
+                // The spawner writes the id maps meanwhile; without them there is no user 0 to
+                // become.
                 doing("wait for the spawner", sync::wait_for_go(sync))?;
                 doing("leave the control group namespace", unshare(flags::CGROUP))?;
                 doing("change the user", process::become_user(0, 0))?;
@@ -135,6 +140,7 @@ impl Child<'_> {
                 &ZYGOTE_CAPABILITIES[..]
             }
         };
+        // The spawner ignores interrupts of the terminal, and an exec passes ignored signals on.
         doing("reset signals", process::reset_signals(&process::INTERRUPTS))?;
         self.drop_privileges(kept)?;
         doing("place the descriptors", self.place_descriptors())?;
@@ -220,6 +226,7 @@ impl Child<'_> {
             doing("renounce new privileges", no_more.map_err(Into::into))?;
         }
         if !is_disabled(Defence::Landlock) {
+            // After `no_new_privs`, without which the kernel asks for a capability.
             doing("confine it by Landlock", self.confine())?;
         }
         doing("set the parent-death signal", self.tie_to_spawner())

@@ -43,9 +43,14 @@ impl Scratch {
         let mount = file_system(size, owner)?;
         let listener =
             socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        // The file system is attached nowhere, and only its descriptor leads into it.
         let path = format!("/proc/self/fd/{}/{SOCKET}", mount.as_raw_fd());
         bind(&listener, &SocketAddrUnix::new(path)?)?;
+        // Before any process has the socket: the server may connect as soon as the start is
+        // answered.
         listen(&listener, BACKLOG)?;
+        // A reference to the inode that bind has just made, before anybody else can put a link
+        // there.
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let channel = openat(&mount, Path::new(SOCKET), flags, Mode::empty())?;
         let (log_out, log_in) = pipe_with(PipeFlags::CLOEXEC)?;

@@ -55,6 +55,7 @@ pub(super) fn send_listener(socket: impl AsFd, listener: impl AsFd) -> io::Resul
 pub(in crate::spawner) fn send_fault(socket: impl AsFd, fault: &StepFault) -> io::Result<()> {
     let errno = fault.source.raw_os_error().unwrap_or(0);
     let mut step = &*fault.step;
+    // The rest of the packet is the prefix and the number of the error.
     while step.len() > LONGEST - 16 {
         let cut = step.char_indices().nth_back(0).map_or(0, |(index, _)| index);
         step = &step[..cut];
@@ -65,6 +66,7 @@ pub(in crate::spawner) fn send_fault(socket: impl AsFd, fault: &StepFault) -> io
 /// Receives the next message of the child. The message comes from the tenant, so it is not trusted.
 pub(in crate::spawner) fn receive(socket: impl AsFd) -> ChildMessage {
     let mut buffer = [0; LONGEST];
+    // A child that sends what cannot be received is treated as one that is gone.
     let Ok(mut packet) = packet::receive(socket, &mut buffer) else { return ChildMessage::Closed };
     let text = String::from_utf8_lossy(&buffer[..packet.length]);
     match (&*text, packet.sender) {
@@ -73,6 +75,7 @@ pub(in crate::spawner) fn receive(socket: impl AsFd) -> ChildMessage {
             packet.fds.pop().map_or(ChildMessage::Closed, ChildMessage::Listener)
         }
         ("", _) => ChildMessage::Closed,
+        // Unknown messages count as faults too: nothing that a child sends may keep its start open.
         (text, _) => ChildMessage::Fault(parse_fault(text)),
     }
 }

@@ -51,8 +51,11 @@ fn attach_one(folder: &Path, copy: &Path, owner: u32) -> io::Result<()> {
     // What the platform has there stays below the copy, read-only as it is.
     let ours = mount::copy(&Path::new(RUN).join(OURS))?;
     fs::create_dir(copy.join(OURS))?;
+    // After the folder for the platform in it, which stays the property of root.
     chown(copy, Some(owner), Some(owner))?;
     mount::bind(copy, &folder)?;
+    // The mount was copied before the bind covered its folder; no path leads to the original any
+    // more.
     mount::attach(ours, File::open(folder.join(OURS))?)
 }
 
@@ -88,6 +91,7 @@ fn copy_entry(from: &Path, to: &Path, owner: u32, depth: usize) -> io::Result<()
         copy_folder(from, to, owner, depth)
     } else if kind.is_file() && found.mode() & 0o004 != 0 {
         fs::copy(from, to)?;
+        // Without the set-user-id bits: the copy belongs to the function's user.
         fs::set_permissions(to, Permissions::from_mode(found.mode() & 0o777 | 0o600))?;
         chown(to, Some(owner), Some(owner))
     } else {

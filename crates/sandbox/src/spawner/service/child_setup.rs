@@ -36,6 +36,8 @@ impl Service {
         // A child that died has reported its fault, if it could.
         let failure = self.final_fault(token).unwrap_or_else(|| fault.into());
         self.fail(token, failure);
+        // After the child's record is gone, so that its request gets the reason and not the loss of
+        // the zygote.
         if let Some(zygote) = attacker {
             self.kill_sandbox(zygote);
         }
@@ -56,9 +58,11 @@ impl Service {
         let expected = doing("find the child's zygote", expected)?;
         let pidfd = doing("find the child's process", open_process(sender, expected))?;
         let Some(record) = self.records.get_mut(&token) else { return Ok(()) };
+        // A second report of the same child changes nothing: the process was verified once.
         if record.pidfd.is_some() {
             return Ok(());
         }
+        // Kept before the group is checked: if that fails, the process can be killed by it.
         record.pidfd = Some(pidfd);
         record.pid = sender.pid;
         let record = &self.records[&token];
@@ -80,8 +84,11 @@ impl Service {
         if let Some(StartPhase::Starting(starting)) =
             self.records.get(&token).map(|found| &found.phase)
         {
+            // The mounts are attached by now; a child that went on before would run in a root
+            // without its scratch.
             doing("release the child", sync::send_go(&starting.sync))?;
         }
+        // The socket keeps the order: the child reads "go" first, then its entries.
         self.call_child(token)?;
         self.leave_flight(token);
         Ok(())
@@ -100,6 +107,7 @@ impl Service {
                 doing("send the child its entries", entries.send(&starting.sync))
             }
             ChildPurpose::Preforked => {
+                // In place of the deadline of its set-up, which is over.
                 starting.deadline = Some(Instant::now() + PREFORKED_KEPT);
                 Ok(())
             }
@@ -113,6 +121,7 @@ impl Service {
             if let Some(state) = self.zygote(zygote) {
                 state.in_flight = state.in_flight.saturating_sub(1);
             }
+            // A place in flight is free: the next in the queue takes it.
             self.fork_queued(zygote);
         }
     }
@@ -133,6 +142,7 @@ fn open_process(sender: PacketSender, expected_uid: u32) -> io::Result<OwnedFd> 
     let unknown_process = || io::Error::from(io::ErrorKind::PermissionDenied);
     let pid = Pid::from_raw(sender.pid).ok_or_else(unknown_process)?;
     let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+    // After the pidfd is opened: a pid that was reused in between shows another user here.
     let status = fs::read_to_string(format!("/proc/{}/status", sender.pid))?;
     let uid = status.lines().find_map(|line| line.strip_prefix("Uid:"));
     let uid = uid.and_then(|ids| ids.split_whitespace().next()).and_then(|id| id.parse().ok());

@@ -28,6 +28,8 @@ impl Service {
                     starting.answer.listener = NotifierListener::Received(listener);
                 }
             }
+            // Its process is known, and is about to end: the failure is reported with its end, when
+            // its group is empty.
             ChildMessage::Fault(failure) if record.pidfd.is_some() => {
                 starting.fault = Some(failure);
             }
@@ -44,11 +46,13 @@ impl Service {
             return self.fail(token, StartFailure::Step { step, errno: CHILD_LOST });
         }
         let StartPhase::Starting(mut starting) =
+            // Taken out for good, or put back below when the start has failed.
             std::mem::replace(&mut record.phase, StartPhase::Running)
         else {
             return;
         };
         self.unwatch(starting.sync.as_fd());
+        // Without its listener nobody would hold the program to its addresses, so it must not run.
         if let Some(fault) = starting.answer.listener.fault() {
             starting.fault.get_or_insert(fault.into());
             self.kill_sandbox(token);
@@ -61,6 +65,8 @@ impl Service {
         if record.zygote.is_none() {
             return self.send_started(token, &starting.answer, None);
         }
+        // The zygote's control socket is read from now on: what it sent before its set-up was over
+        // waits there.
         record.phase = StartPhase::Importing(starting.answer);
         if let Some(state) = self.records.get(&token).and_then(|record| record.zygote.as_ref()) {
             self.watch_or_complain(state.control.as_fd(), EventSubject::Zygote, token);
@@ -88,6 +94,8 @@ impl Service {
             if let Some(pidfd) = self.records.get(&token).and_then(|record| record.pidfd.as_ref()) {
                 self.unwatch(pidfd.as_fd());
             }
+            // The zygote has reaped its child and reported it before; otherwise the report, or the
+            // deadline, finishes it.
             if let Some((status, cpu_us)) = reported {
                 self.finish(token, status, Some(cpu_us));
             }
@@ -113,6 +121,8 @@ impl Service {
         };
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let mut watched = [PollFd::new(&starting.sync, PollFlags::IN)];
+        // A fault is the last message of a child, and the end of the socket stays readable for
+        // ever.
         starting.fault.is_none() && poll(&mut watched, Some(&now)).is_ok_and(|ready| ready > 0)
     }
 
@@ -125,6 +135,7 @@ impl Service {
             return;
         };
         forked.reported = Some((status, cpu_us));
+        // A zygote may report a child that lives: its record stays until the kernel says the same.
         if forked.died.is_some() {
             self.finish(token, status, Some(cpu_us));
         }
@@ -159,6 +170,7 @@ impl Service {
 
     /// Ends a sandbox that the server does not know yet and that has no process.
     pub(super) fn fail(&mut self, token: SandboxToken, failure: StartFailure) {
+        // Before the record goes, which knows the zygote.
         self.leave_flight_unless_adopted(token);
         self.kill_sandbox(token);
         let Some((_, phase)) = self.dissolve(token) else { return };
@@ -177,6 +189,7 @@ impl Service {
     /// Ends a sandbox whose process is dead.
     fn finish(&mut self, token: SandboxToken, status: EndStatus, cpu_us: Option<u64>) {
         let Some(record) = self.records.get_mut(&token) else { return };
+        // Before the group is reset or removed, which takes its counts away.
         let usage = self.groups.usage(&mut record.group);
         let ended = SandboxEnd {
             status,
@@ -190,6 +203,7 @@ impl Service {
         let id = record.id.clone();
         let is_zygote = record.zygote.is_some();
         if is_zygote {
+            // Before the zygote's own record goes: a child finds its zygote by that record.
             self.end_orphans(token);
         }
         if self
@@ -237,12 +251,15 @@ impl Service {
     /// Removes a record: unregisters its descriptors and frees its group and its ids.
     fn dissolve(&mut self, token: SandboxToken) -> Option<(SandboxId, StartPhase)> {
         let SandboxRecord { id, group, pidfd, phase, origin, zygote, .. } = self.take(token)?;
+        // Before the descriptors are closed: the set has to be told by their numbers.
         pidfd.iter().for_each(|pidfd| self.unwatch(pidfd.as_fd()));
         if let StartPhase::Starting(starting) = &phase {
             self.unwatch(starting.sync.as_fd());
         }
         if let Some(mut state) = zygote {
             self.unwatch(state.control.as_fd());
+            // Groups of a dead zygote are not reused: a process of it may still have the files that
+            // enter them.
             state.groups.drain(..).for_each(|group| self.groups.discard(&group, None));
         }
         match origin {
@@ -256,6 +273,7 @@ impl Service {
                 if let Some(state) = self.zygote(forked.zygote) {
                     state.give_back(forked.number);
                 }
+                // Last: only when the number is given back has the zygote no child.
                 self.end_if_retired(forked.zygote);
             }
         }
@@ -297,6 +315,7 @@ impl Service {
 
     /// Kills everything and waits until it is dead.
     pub(super) fn end_all(&mut self) {
+        // All are killed before the first is waited for, so that they die at the same time.
         self.records.keys().for_each(|token| self.kill_sandbox(*token));
         // Paused processes cannot die while frozen (cgroup v1).
         self.records.values().for_each(|record| self.groups.release(&record.group));

@@ -99,7 +99,9 @@ impl Service {
         let state = self.zygote(zygote).ok_or_else(|| refusal("its zygote is gone"))?;
         let block = state.block();
         let depth = state.depth_below();
+        // Taken before this child is counted.
         let siblings = state.in_flight as u32;
+        // From here on the number is given back on each way out.
         let number = state.take_number(wanted.is_zygote()).ok_or_else(|| wanted.too_many())?;
         let owner = state.host_id(number);
         let group = match self.take_group(zygote, wanted.limits()) {
@@ -135,6 +137,8 @@ impl Service {
                     zygote: below,
                 };
                 self.insert(token, record);
+                // The record is inserted before: an event for a token without a record is ignored,
+                // and the child would be forgotten.
                 self.watch_all(token);
                 if let Some(state) = self.zygote(zygote) {
                     state.in_flight += 1;
@@ -176,6 +180,8 @@ impl Service {
         wanted: &Wanted,
     ) -> Result<ForkResources, StepFault> {
         let (sync, theirs) = doing("make a pair of sockets", packet::pair())?;
+        // Before the zygote gets the other end: the kernel adds the sender's credentials only to
+        // packets that are sent after this.
         doing("identify the child", packet::identify_senders(&sync))?;
         let ordered = self.order(zygote, token, number, &theirs, wanted);
         if ordered.is_err() {
@@ -186,6 +192,7 @@ impl Service {
         let limits = wanted.limits();
         let scratch = doing("make the scratch", Scratch::make(limits.scratch, owner))?;
         let (filter, control) = match wanted {
+            // A zygote below another one keeps the filter that it has inherited.
             Wanted::Handler(_) | Wanted::Preforked(_) => {
                 (Some(self.programs.of_fork(wanted.network().is_some())), None)
             }
@@ -197,6 +204,7 @@ impl Service {
         let fds: Vec<_> = [channel, &scratch.log_in].into_iter().chain(&group.entry_fds).collect();
         let notifier = NotifierSetup::of(&self.namespaces, wanted.network(), limits.open_files);
         let notifier = doing("set up the address notifier", notifier)?;
+        // The packet waits in the socket until the child exists and reads it.
         let sent = protocol::send_setup(&sync, limits.open_files, filter, notifier.as_ref(), &fds);
         doing("send the child its set-up", sent)?;
         let channel = scratch.channel;
@@ -244,6 +252,7 @@ impl Service {
             Some(copy) if !is_zygote => (None, Some(self.template_in(zygote, copy)?)),
             copy => (copy, None),
         };
+        // Again, because `template_in` borrows the whole lane.
         let state = doing("find the zygote", self.zygote(zygote).ok_or_else(gone))?;
         let count = state.block();
         let fresh = template.is_some();
@@ -269,6 +278,7 @@ impl Service {
         if let Some(state) = self.zygote(token) {
             state.retired = true;
         }
+        // First: it would count as a child, and no request comes to use it.
         self.end_preforked(token);
         self.end_if_retired(token);
     }

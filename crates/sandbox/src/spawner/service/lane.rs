@@ -22,6 +22,8 @@ use crate::spawner::control;
 impl Service {
     /// Reports that the lane is ready, serves until its end, and removes everything of its own.
     pub(in crate::spawner) fn run(&mut self) -> io::Result<()> {
+        // Before it reports that it is ready: each process that it makes later starts in this
+        // group.
         self.groups.enter_spawner_group();
         let own = [self.pidfd.as_fd()].into_iter();
         let fds: Vec<_> = own.chain(self.init.iter().map(AsFd::as_fd)).collect();
@@ -31,6 +33,8 @@ impl Service {
             Err(error) if control::is_server_gone(&error) => Ok(()),
             sent => sent.and_then(|()| self.serve()),
         };
+        // Processes, then their groups, then the folder that names them: after a crash in between,
+        // a sweep still finds what is left.
         self.end_all();
         self.groups.leave_spawner_group();
         self.groups.remove_all().map_err(io::Error::other)?;
@@ -67,6 +71,8 @@ impl Service {
         self.names.clear();
         self.groups.become_lane(lane);
         self.roots.become_lane(lane);
+        // Ids, groups and folders of its own: it must be able to tell its sandboxes from those of
+        // the lane that it was copied from.
         self.slots = self.slots.of_lane(lane);
         self.pidfd = pidfd_open(getpid(), PidfdFlags::empty())?;
         self.watch(self.control.as_fd(), EventSubject::Control, 0)?;

@@ -140,11 +140,14 @@ impl Service {
         loop {
             // Idle time is used to prepare control groups.
             let prepares = self.groups.needs_refill();
+            // With groups to make it does not wait for events, but takes those that are there
+            // first.
             let timeout = if prepares { Some(NOW) } else { self.time_left() };
             events.clear();
             let free = rustix::buffer::spare_capacity(&mut events);
             match epoll::wait(&self.epoll, free, timeout.as_ref()) {
                 Ok(_) => {}
+                // A stop and continue of the process, or a debugger: the events are still there.
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
             }
@@ -159,10 +162,13 @@ impl Service {
                     _ => self.on_zygote_message(token),
                 }
             }
+            // One group at a time, so that a request waits for the making of one at most.
             if events.is_empty() && prepares {
                 self.groups.refill();
             }
             let now = Instant::now();
+            // After the events: a child that has reported in time is not failed because its lane
+            // was busy.
             self.enforce_deadlines(now);
             self.tidy(now);
         }
@@ -212,6 +218,8 @@ impl Service {
     /// Sends an event to the server. The end of the control socket shows a server that has ended.
     fn send_event(&self, event: &SpawnerEvent, fds: &[BorrowedFd<'_>]) {
         if let Ok(bytes) = serde_json::to_vec(event) {
+            // The socket blocks, so a server that reads slowly slows this lane down and loses
+            // nothing.
             drop(packet::send(&self.control, &bytes, fds));
         }
     }
@@ -250,6 +258,8 @@ impl Service {
         if text.is_empty() || text.len() > 100 || !text.chars().all(plain) {
             return refused("its id is not 1 to 100 letters, digits, `-` or `_`");
         }
+        // The record is in the map until the sandbox is removed, so an id is never of two
+        // sandboxes.
         if self.names.contains_key(id) {
             return refused("a sandbox with that id is running");
         }

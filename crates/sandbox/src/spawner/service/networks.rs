@@ -44,6 +44,8 @@ impl Service {
             Ok((namespace, table)) => {
                 self.send_event(&SpawnerEvent::Network { sequence }, &[namespace.as_fd()]);
                 let network = SandboxNetwork { namespace, has_notifier, table };
+                // After the answer: a request of the server that names it is handled after this one
+                // anyway.
                 self.namespaces.networks.insert(id, network);
             }
             Err(failure) => self.refuse(sequence, failure),

@@ -49,7 +49,9 @@ impl Service {
             }
             return Ok(false);
         };
+        // Before the child is handed over: the slot is for the next child from now on.
         state.preforked = next;
+        // Only for its checks of the id: the child keeps the token that it has.
         self.new_token(&spec.id)?;
         Ok(self.hand_over(token, sequence, spec))
     }
@@ -71,6 +73,8 @@ impl Service {
         starting.answer.sequence = sequence;
         record.started_at = Instant::now();
         starting.deadline = Some(record.started_at + FORK_TIMEOUT);
+        // The child had an id that the server does not know; from now on it is killed and found by
+        // the new one.
         let before = std::mem::replace(&mut record.id, spec.id.clone());
         self.names.remove(&before);
         self.names.insert(spec.id.clone(), token);
@@ -102,6 +106,7 @@ impl Service {
         else {
             return false;
         };
+        // Requests come first: the fork of this child would take the zygote's time from theirs.
         let is_busy = state.in_flight > 0 || !state.queue.is_empty();
         if is_busy {
             state.preforked =
@@ -138,6 +143,7 @@ impl Service {
         ) {
             return false;
         }
+        // The kill is sent once; the record goes when the kernel reports the end.
         starting.deadline = None;
         self.kill_sandbox(token);
         true

@@ -45,6 +45,7 @@ impl Service {
         let slot = slot.ok_or_else(|| refusal("8192 programs are running already"))?;
         let started_at = Instant::now();
         let group = self.group_for(&spec.limits, &slot)?;
+        // Before the program exists: it may use its addresses with its first instruction.
         let entered = entry.map_or(Ok(()), |entry| self.enter(spec.network, &group, entry));
         let made = entered.and_then(|()| self.make(sequence, spec, &group, &slot));
         let (process, answer) = match made {
@@ -66,6 +67,7 @@ impl Service {
             token,
             SandboxRecord { id, group, started_at, pid, pidfd, phase, origin, zygote },
         );
+        // A program that has ended already is found by its pidfd, which is readable then.
         self.watch_all(token);
         self.send_started(token, &answer, None);
         Ok(())
@@ -127,7 +129,10 @@ impl Service {
         let made = self.namespaces.vfork(mounts, network, cgroup, &mut self.stack, &mut run);
         let process = doing("clone a process", made)?;
         let mut listener = NotifierListener::of(notifier.as_ref());
+        // Without waiting: what the child sent before its exec is in the socket by now.
         sync.iter().for_each(|sync| listener.receive(sync));
+        // The vfork has returned: the child has executed its program or ended, so `failed` is
+        // final.
         if let Some(fault) = failed.or_else(|| listener.fault()) {
             child::kill_and_reap(&process);
             return Err(fault);

@@ -18,6 +18,7 @@ impl Service {
         for _ in 0..MAX_REPORTS {
             let Some(received) = self.zygote(token).map(|state| state.receive()) else { return };
             match received {
+                // A report may end the zygote, so its state is looked up anew for each.
                 Ok(Some(report)) => self.handle_report(token, report),
                 Ok(None) => return,
                 Err(_) => {
@@ -58,6 +59,7 @@ impl Service {
 
     fn zygote_is_ready(&mut self, token: SandboxToken, ready: ZygoteReady) {
         let Some(record) = self.records.get_mut(&token) else { return };
+        // A zygote may say more than once that it is ready; the server is answered once.
         if !matches!(record.phase, StartPhase::Importing(_)) {
             return;
         }

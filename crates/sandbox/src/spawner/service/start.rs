@@ -70,6 +70,7 @@ impl Service {
         check(spec)?;
         let token = self.new_token(&spec.id)?;
         let slot = self.slots.take(Holder::Zygote);
+        // A failure of its own kind, because the caller tries another lane then.
         let slot = slot.ok_or(StartFailure::ZygoteSlots)?;
         let started_at = Instant::now();
         let group = self.group_for(&spec.limits, &slot)?;
@@ -150,6 +151,7 @@ impl Service {
         let network =
             doing("find the network", self.namespaces.network(Network::None, own.as_fd()))?;
         let clone = || self.namespaces.clone(NAMESPACES, network, cgroup, run);
+        // The score is inherited, because the zygote could undo one that it had set itself.
         let cloned = oom::inherited(self.namespaces.proc(), oom::ZYGOTE, || {
             if is_disabled(Defence::OwnCounts) {
                 return clone();
@@ -157,6 +159,7 @@ impl Service {
             process::as_effective_user(slot.first_id, clone)
         });
         let process = doing("clone a process", cloned)?;
+        // It waits for "go", so it runs nothing of the tenant until its maps are written.
         if let Err(fault) = release(&process, &sync, slot) {
             child::kill_and_reap(&process);
             return Err(fault);

@@ -28,6 +28,7 @@ impl Service {
         else {
             return Ok(());
         };
+        // Taken out, so that a child which reports twice gets them once.
         let Some(mounts) = starting.mounts.take() else { return Ok(()) };
         let attributes = child::proc_attributes(mounts.root.is_some());
         let stack = &mut self.stack;

@@ -168,6 +168,8 @@ impl ZygoteState {
         let entry = match known {
             Some(index) => self.roots.remove(index),
             None if self.roots.len() < MAX_ROOTS => (self.roots.len() as u32, root.clone()),
+            // The number of the one that is dropped: the zygote replaces its root when the new one
+            // arrives.
             None => (self.roots.remove(0).0, root.clone()),
         };
         self.roots.push(entry);
@@ -190,6 +192,7 @@ impl ZygoteState {
     pub fn receive(&self) -> io::Result<Option<ZygoteReport>> {
         let mut buffer = vec![0; LONGEST_FROM_ZYGOTE];
         match packet::receive(&self.control, &mut buffer) {
+            // The end of the socket, or an empty packet, which the protocol does not have.
             Ok(packet) if packet.length == 0 => Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(packet) => Ok(Some(serde_json::from_slice(&buffer[..packet.length])?)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
@@ -202,6 +205,7 @@ impl ZygoteState {
 /// end and the zygote's.
 pub(super) fn configure(spec: &ZygoteSpec) -> io::Result<(OwnedFd, OwnedFd)> {
     let (ours, theirs) = packet::pair()?;
+    // The lane must not wait for a zygote that does not read, or does not write.
     rustix::io::ioctl_fionbio(&ours, true)?;
     let begin = Begin { python_path: &spec.python_path, imports: &spec.imports };
     packet::send(&ours, &serde_json::to_vec(&begin)?, &[])?;
