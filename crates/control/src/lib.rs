@@ -2,8 +2,8 @@
 //! was acknowledged. The same server runs inside `snowmelt sql` for one query and as `snowmelt up`.
 //!
 //! Boundary: it decides what runs and answers the clients; the node runs it. Invariant: everything
-//! that was acknowledged is in the store or, of asynchronous bursts, in the files that it names; all
-//! other state can be lost and rebuilt.
+//! that was acknowledged is in the store or, of asynchronous bursts, in the files that it names;
+//! all other state can be lost and rebuilt.
 
 pub mod access;
 mod bursts;

@@ -23,6 +23,6 @@ pub(crate) const RANKS_END_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often a server that takes long is probed.
 pub(crate) const PROBED_EVERY: Duration = Duration::from_secs(5);
 
-/// How long until files of interrupted conversions are looked at again that another writer may still
-/// need. A look reads one folder; the files only take room.
+/// How long until files of interrupted conversions are looked at again that another writer may
+/// still need. A look reads one folder; the files only take room.
 pub(crate) const SWEPT_AGAIN_AFTER: Duration = Duration::from_secs(1);

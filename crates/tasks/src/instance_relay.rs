@@ -19,8 +19,9 @@ use tokio::sync::oneshot;
 /// Bytes that are read at once.
 const BUFFER: usize = 64 << 10;
 
-/// How long a client may take to read why its instance has ended. Until then the bytes that it sends
-/// are read: the kernel would drop the answer if the connection were closed with unread bytes.
+/// How long a client may take to read why its instance has ended. Until then the bytes that it
+/// sends are read: the kernel would drop the answer if the connection were closed with unread
+/// bytes.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The last word of a client about an instance.

@@ -21,8 +21,8 @@ pub enum Start {
     Configured,
 }
 
-/// Connects the endpoints. Where there are control groups of
-/// version 2, up to a thousand endpoints are then held to their addresses, which is timed by itself.
+/// Connects the endpoints. Where there are control groups of version 2, up to a thousand endpoints
+/// are then held to their addresses, which is timed by itself.
 pub fn connect(endpoints: u32, start: Start) -> Result<Made> {
     let state = tempfile::tempdir()?;
     let above = Above::make()?;

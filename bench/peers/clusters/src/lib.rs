@@ -16,7 +16,8 @@ use serde::{Deserialize, Serialize};
 /// The tables of a session.
 #[derive(Args)]
 pub struct Tables {
-    /// A table and where it is: `lineitem=data/tpch/sf1/lineitem` or `lineitem=s3://bucket/lineitem/`.
+    /// A table and where it is: `lineitem=data/tpch/sf1/lineitem` or
+    /// `lineitem=s3://bucket/lineitem/`.
     #[arg(long = "table", value_parser = parse_table)]
     tables: Vec<(String, String)>,
 }

@@ -1,9 +1,9 @@
 //! Tokens of tenants, for requests from other hosts.
 //!
-//! A file has a line for each: the tenant and the digest of its token, and comments (`#`). It is read
-//! again when it changes, so a token that is removed is refused from then on. Invariants: the file
-//! has digests and no token, and no log has a token. A file that cannot be read, or has a line that is wrong,
-//! gives no access at all.
+//! A file has a line for each: the tenant and the digest of its token, and comments (`#`). It is
+//! read again when it changes, so a token that is removed is refused from then on. Invariants: the
+//! file has digests and no token, and no log has a token. A file that cannot be read, or has a line
+//! that is wrong, gives no access at all.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};

@@ -24,8 +24,8 @@ use crate::now_ms;
 /// again.
 pub(super) const PART_LEASE: Duration = Duration::from_secs(40);
 
-/// How long to go on with a host that does not answer. Less than [`PART_LEASE`], so that a host that
-/// can be reached again still has its part.
+/// How long to go on with a host that does not answer. Less than [`PART_LEASE`], so that a host
+/// that can be reached again still has its part.
 const RETURN_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long a host is given to report the next end before it is asked again. An unreachable host is
@@ -72,9 +72,9 @@ impl Default for Patience {
 }
 
 impl Gathering<'_> {
-    /// Calls all ranks concurrently. With a network, a host that is lost, or that has no result of a
-    /// rank, is the failure of the job; the caller closes its parts. Without one, the ranks of such a
-    /// host fail and all others have their results.
+    /// Calls all ranks concurrently. With a network, a host that is lost, or that has no result of
+    /// a rank, is the failure of the job; the caller closes its parts. Without one, the ranks of
+    /// such a host fail and all others have their results.
     pub async fn gather(mut self) -> Result<RankResults, ErrorReport> {
         let accepted_ms = now_ms();
         let first = First::of(self.function);

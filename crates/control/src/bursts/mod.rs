@@ -4,8 +4,8 @@
 //! on all hosts at the same time: open (the network is made, instances start), ready (all hosts
 //! answer each other, the code is loaded) and call. Whatever fails before the call closes every
 //! part; nothing was run then. From the call on, a burst survives the loss of any connection, and a
-//! restart of control (`resumption`). A burst that its client does not wait for survives a restart from
-//! the moment that the client has its identifier.
+//! restart of control (`resumption`). A burst that its client does not wait for survives a restart
+//! from the moment that the client has its identifier.
 
 mod calls;
 mod failures;

@@ -1,5 +1,5 @@
-//! Bursts of an earlier control: what ran goes on, what had ended is known, and what was accepted and
-//! not called yet starts.
+//! Bursts of an earlier control: what ran goes on, what had ended is known, and what was accepted
+//! and not called yet starts.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,8 +17,8 @@ use crate::state::records::JobRecord;
 
 impl Bursts {
     /// Goes on with the bursts that ran when the last control ended, and starts those that it had
-    /// accepted and not called. Parts on control's own host ended with it: a burst with a network that
-    /// had one has failed, and so have those ranks of another one.
+    /// accepted and not called. Parts on control's own host ended with it: a burst with a network
+    /// that had one has failed, and so have those ranks of another one.
     pub async fn resume(&self) -> Result<(), ErrorReport> {
         let Some(kept) = &self.kept else { return Ok(()) };
         for (record, outcome) in kept.load().await? {

@@ -1,10 +1,10 @@
 //! Bursts on disk, so that a control that is restarted starts those that it has accepted, goes on
 //! with those that run and has the answers of those that ended.
 //!
-//! Records are in the store, with short answers. What may be long is a file, because a store of small
-//! values keeps all controls in step: the request of a burst that nobody waits for, until its
-//! functions are called, and a long answer. Invariants: a record that says that a burst succeeded is
-//! written after the file of its answer; the file of a request is removed after the record is
+//! Records are in the store, with short answers. What may be long is a file, because a store of
+//! small values keeps all controls in step: the request of a burst that nobody waits for, until its
+//! functions are called, and a long answer. Invariants: a record that says that a burst succeeded
+//! is written after the file of its answer; the file of a request is removed after the record is
 //! written, so one that has no record was not called.
 
 use std::path::{Path, PathBuf};

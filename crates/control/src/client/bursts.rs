@@ -14,8 +14,8 @@ const RETURN_TIMEOUT: Duration = Duration::from_secs(30);
 const TRIED_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 impl ApiClient {
-    /// Runs a deployed function once for each event, all at once. A connection that breaks is opened
-    /// again: the burst goes on without it.
+    /// Runs a deployed function once for each event, all at once. A connection that breaks is
+    /// opened again: the burst goes on without it.
     pub async fn burst_deployed(
         &self,
         name: &FunctionName,

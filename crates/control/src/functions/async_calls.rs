@@ -154,8 +154,8 @@ impl AsyncCalls {
         Ok(invocation)
     }
 
-    /// Returns the token that is cancelled when the server is about to end: no further call is begun
-    /// then, and waiting ones are run by the next server.
+    /// Returns the token that is cancelled when the server is about to end: no further call is
+    /// begun then, and waiting ones are run by the next server.
     fn stopping(&self) -> &CancellationToken {
         self.functions.stopping()
     }

@@ -1,7 +1,7 @@
 //! The run of a call: a slot of the function, a host and an instance there, and the answer.
 //!
-//! Invariant: a call that began is counted once, however it ends. The output is kept of a call whose
-//! end is known and whose caller still waits.
+//! Invariant: a call that began is counted once, however it ends. The output is kept of a call
+//! whose end is known and whose caller still waits.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -132,7 +132,8 @@ impl Functions {
         Ok(())
     }
 
-    /// Keeps instances prewarmed: on this host, or on another one where this one takes no functions.
+    /// Keeps instances prewarmed: on this host, or on another one where this one takes no
+    /// functions.
     pub(super) fn prewarm(&self, live: &Arc<Live>) {
         let options = &live.record.spec.options;
         let count = options.prewarmed.min(options.instances);

@@ -18,7 +18,8 @@ pub(crate) struct InTurn {
 }
 
 impl InTurn {
-    /// Waits until all earlier changes of the function have ended. The turn ends when it is dropped.
+    /// Waits until all earlier changes of the function have ended. The turn ends when it is
+    /// dropped.
     pub async fn wait(&self, id: &FunctionId) -> OwnedMutexGuard<()> {
         let lock = {
             let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);

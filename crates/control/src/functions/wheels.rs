@@ -1,7 +1,7 @@
 //! Wheels of users' own: how much of them a tenant may send.
 //!
-//! Wheels are a part of the package cache, whose size is bounded; what one tenant sends would take the
-//! place of what others have. A wheel that is sent again counts once.
+//! Wheels are a part of the package cache, whose size is bounded; what one tenant sends would take
+//! the place of what others have. A wheel that is sent again counts once.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};

@@ -39,8 +39,8 @@ pub(super) trait LeaseClient: Send {
     /// Returns the identity of the client, for a tenant that it names or for its own.
     fn identity(&mut self, named: Option<Tenant>) -> Result<Identity, ErrorReport>;
 
-    /// Hands the instance over, and waits for the end of the lease; keeps what the instance wrote. An
-    /// instance that is not returned, or whose client breaks the protocol, is destroyed.
+    /// Hands the instance over, and waits for the end of the lease; keeps what the instance wrote.
+    /// An instance that is not returned, or whose client breaks the protocol, is destroyed.
     ///
     /// # Errors
     /// The error that the client is to be told: its instance has ended, or it broke the protocol.

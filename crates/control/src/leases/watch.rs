@@ -1,4 +1,5 @@
-//! The connection of a client of the lease service, which may wait for long before it has an instance.
+//! The connection of a client of the lease service, which may wait for long before it has an
+//! instance.
 //!
 //! Invariants: the end of a client that waits is noticed at once. What the client sends meanwhile
 //! is read later, in order.

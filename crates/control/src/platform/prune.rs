@@ -1,8 +1,9 @@
 //! Removes what nothing uses: for a tenant of its own, for an operator of all.
 //!
-//! Invariants: what a deployed function, a registered one, a running instance or an engine uses stays,
-//! by the locks that its users hold, so other processes on the same state folder are safe too. Each
-//! part is removed in steps that leave whole things when the server is killed between them.
+//! Invariants: what a deployed function, a registered one, a running instance or an engine uses
+//! stays, by the locks that its users hold, so other processes on the same state folder are safe
+//! too. Each part is removed in steps that leave whole things when the server is killed between
+//! them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,8 +22,8 @@ use crate::udfs::blocking;
 /// Code and files that were used within this time may belong to a function that is being deployed.
 const LATELY: Duration = Duration::from_secs(600);
 
-/// Removes what nothing uses, or only counts it, in a task of its own: a client that disconnects does
-/// not end it half-way. Refuses the second one of an owner.
+/// Removes what nothing uses, or only counts it, in a task of its own: a client that disconnects
+/// does not end it half-way. Refuses the second one of an owner.
 pub(crate) async fn prune(
     platform: Arc<GatewayPlatform>,
     identity: Identity,

@@ -92,8 +92,8 @@ fn options(base: &Path, control_group: String) -> Options {
 }
 
 /// Everything that a server has, over a process that says that it is a spawner and makes nothing: a
-/// request that needs a sandbox is never answered. Needs no rights; nothing of it remains when it is
-/// dropped.
+/// request that needs a sandbox is never answered. Needs no rights; nothing of it remains when it
+/// is dropped.
 pub(crate) struct IdlePlatform {
     pub platform: Arc<GatewayPlatform>,
     pub records: Records,

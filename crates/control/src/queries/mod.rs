@@ -295,7 +295,8 @@ struct AcceptedQuery<'q> {
     rights: FileRights,
     request: &'q QueryRequest,
     id: QueryId,
-    /// Set once the client has been sent the end of the answer: it may be gone before the driver is.
+    /// Set once the client has been sent the end of the answer: it may be gone before the driver
+    /// is.
     answered: &'q AtomicBool,
     /// The name of the query's folder in the locations of its exchange.
     folder: String,

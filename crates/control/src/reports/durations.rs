@@ -1,7 +1,7 @@
 //! Durations of calls and queries, by tenant, function and outcome, as histograms.
 //!
-//! Invariant: there is a bounded number of series, whatever names clients use, so the memory and the
-//! text of the metrics are bounded too.
+//! Invariant: there is a bounded number of series, whatever names clients use, so the memory and
+//! the text of the metrics are bounded too.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

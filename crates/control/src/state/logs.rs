@@ -120,8 +120,8 @@ impl Logs {
         }
     }
 
-    /// Moves logs of earlier versions to the tenant of their function: then a folder had the name of
-    /// the function only.
+    /// Moves logs of earlier versions to the tenant of their function: then a folder had the name
+    /// of the function only.
     pub fn migrate<'a>(&self, functions: impl Iterator<Item = &'a FunctionId> + Clone) {
         let tenant = Tenant::default();
         for function in functions.clone().filter(|function| function.tenant != tenant) {

@@ -8,8 +8,8 @@
 //! | results of the analysis of code | `analysis_cache` |
 //!
 //! Boundary: the files here belong to a platform; packages, code and images belong to the node.
-//! Invariant: of what is here, only the records are acknowledged state; a log or a cached result can
-//! be lost. Events and large answers of asynchronous bursts are acknowledged too, as files of
+//! Invariant: of what is here, only the records are acknowledged state; a log or a cached result
+//! can be lost. Events and large answers of asynchronous bursts are acknowledged too, as files of
 //! `bursts/storage`.
 
 pub(crate) mod analysis_cache;

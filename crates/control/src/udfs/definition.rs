@@ -1,7 +1,8 @@
 //! Functions that SQL defines: `CREATE FUNCTION` and `DROP FUNCTION`.
 //!
 //! Boundary: the statement is parsed in a sandbox. Here its first word is read, and the code of the
-//! function is cut out of the text that the client sent, so that a sandbox cannot put another there.
+//! function is cut out of the text that the client sent, so that a sandbox cannot put another
+//! there.
 
 use std::time::Instant;
 

@@ -1,9 +1,9 @@
 //! From a user's code to UDFs that a query can call (CAGE 3, the registration service).
 //!
 //! Code is never executed outside a sandbox: its requirements are read from its text, and its UDFs
-//! are described by an instance that has loaded it. Both results are cached by content.
-//! `image` is the same for code that runs in an image, `definition` for functions that SQL defines.
-//! `files` keeps the files that travel with the code, `dependencies` finds what can go, `orphans` has the
+//! are described by an instance that has loaded it. Both results are cached by content. `image` is
+//! the same for code that runs in an image, `definition` for functions that SQL defines. `files`
+//! keeps the files that travel with the code, `dependencies` finds what can go, `orphans` has the
 //! contents that wait for their last instance, `registry` and `log` are for registered functions.
 
 mod definition;

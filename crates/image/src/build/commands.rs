@@ -1,5 +1,5 @@
-//! The commands in a shell script, as far as they can be read without running it: simple commands of
-//! plain words. Loops, functions and variables are not followed.
+//! The commands in a shell script, as far as they can be read without running it: simple commands
+//! of plain words. Loops, functions and variables are not followed.
 
 /// A call of `update-alternatives --install`.
 #[derive(Clone, Debug, PartialEq, Eq)]

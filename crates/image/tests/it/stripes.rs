@@ -1,5 +1,5 @@
-//! Images in stripes: what each host sends, and who is asked instead of a parent that is lost or slow;
-//! what a host sends and keeps at most.
+//! Images in stripes: what each host sends, and who is asked instead of a parent that is lost or
+//! slow; what a host sends and keeps at most.
 
 use std::sync::Arc;
 use std::time::Duration;

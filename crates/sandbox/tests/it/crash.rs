@@ -105,8 +105,8 @@ fn the_spawner_cleans_up_after_a_killed_server() {
     });
 }
 
-/// Kills the server that has executed it as soon as the set-up message has arrived, and then becomes
-/// the spawner.
+/// Kills the server that has executed it as soon as the set-up message has arrived, and then
+/// becomes the spawner.
 const KILLS: &str = "import os, signal, socket, sys, time
 socket.socket(fileno=os.dup(0)).recv(1, socket.MSG_PEEK)
 server = os.getppid()

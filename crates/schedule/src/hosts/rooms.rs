@@ -2,7 +2,8 @@
 //! instance.
 //!
 //! Invariant: once [`HostOrders::settle`] was called for each host that has changed, every host
-//! that may get new instances is in the order of all hosts, and in that of each image that it holds.
+//! that may get new instances is in the order of all hosts, and in that of each image that it
+//! holds.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -81,8 +81,8 @@ pub struct SimulateArgs {
 #[derive(Debug, Args)]
 #[group(id = REPLAYED, multiple = false)]
 pub struct ReplayedArgs {
-    /// CSV with calls over time, also .gz, or - for stdin: the schema of FaaSNet's trace or of Azure
-    /// Functions 2019 or 2021
+    /// CSV with calls over time, also .gz, or - for stdin: the schema of FaaSNet's trace or of
+    /// Azure Functions 2019 or 2021
     #[arg(long, value_name = "FILE", help_heading = TRACES)]
     pub trace: Option<PathBuf>,
     /// Made-up calls after an application of the FaaSNet paper

@@ -82,7 +82,8 @@ pub struct SqlArgs {
         help_heading = "Exchange"
     )]
     pub exchange_locations: Vec<String>,
-    /// Levels of an exchange by objects, 1 to 3: more levels need fewer requests and move rows again [default: 1]
+    /// Levels of an exchange by objects, 1 to 3: more levels need fewer requests and move rows
+    /// again [default: 1]
     #[arg(long, value_name = "N", value_parser = whole::<u32>, help_heading = "Exchange")]
     pub exchange_levels: Option<u32>,
     /// Whether a task writes all its partitions into one object [default: on]
@@ -93,7 +94,8 @@ pub struct SqlArgs {
     #[arg(long, value_name = "SIZE", help_heading = "Exchange")]
     pub exchange_task: Option<ByteSize>,
 
-    /// Name a table: a file, folder, glob or s3:// URL of Parquet, CSV, JSON or Arrow files (repeatable)
+    /// Name a table: a file, folder, glob or s3:// URL of Parquet, CSV, JSON or Arrow files
+    /// (repeatable)
     #[arg(long = "table", value_name = "NAME=LOCATION", value_parser = named_location, help_heading = "Data and code")]
     pub tables: Vec<(String, String)>,
     /// Option for all CSV files, as read_csv has it, for example delim=';', nullstr=NA or
@@ -113,7 +115,8 @@ pub struct SqlArgs {
     /// A Python package that the UDFs need, for example `phonenumbers==8.13.*` (repeatable)
     #[arg(long = "package", value_name = "REQ", requires = "udfs", help_heading = "Data and code")]
     pub packages: Vec<String>,
-    /// Python version that runs the UDFs of all files, for example 3.13 [default: what each asks for]
+    /// Python version that runs the UDFs of all files, for example 3.13 [default: what each asks
+    /// for]
     #[arg(
         long,
         value_name = "VERSION",
@@ -125,8 +128,8 @@ pub struct SqlArgs {
     /// Run the UDFs in this block image, with its Python and its packages
     #[arg(long, value_name = "IMAGE", requires = "udfs", help_heading = "Data and code")]
     pub image: Option<String>,
-    /// File or folder that the UDFs read, or those of a CREATE FUNCTION: PATH, or PATH:NAME to give it
-    /// another name (repeatable)
+    /// File or folder that the UDFs read, or those of a CREATE FUNCTION: PATH, or PATH:NAME to give
+    /// it another name (repeatable)
     #[arg(long = "udf-file", value_name = "PATH[:NAME]", help_heading = "Data and code")]
     pub udf_files: Vec<OsString>,
     /// Secret of the UDFs by reference: NAME=env:VARIABLE or NAME=file:FILE, as with `udf add`

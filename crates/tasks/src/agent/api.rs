@@ -23,8 +23,8 @@
 //!
 //! Every request carries the token of the cluster (`authorization: Bearer`). A part that is called
 //! has a lease of [`PartCalls::lease_ms`], which each request for its ends renews: control may lose
-//! its connection, or be restarted, and ask again. When the lease expires, the part is closed. A part
-//! that is never called is closed after [`JobPart::start_within_ms`]. Errors are `ErrorReport`
+//! its connection, or be restarted, and ask again. When the lease expires, the part is closed. A
+//! part that is never called is closed after [`JobPart::start_within_ms`]. Errors are `ErrorReport`
 //! objects, as problem+json (RFC 9457).
 
 use std::net::IpAddr;

@@ -1,4 +1,5 @@
-//! Code that arrives from another host, which is written to disk beside the requests of the runtime.
+//! Code that arrives from another host, which is written to disk beside the requests of the
+//! runtime.
 
 use snowmelt_node::Node;
 use snowmelt_types::{Code, Digest, ErrorReport, Report};

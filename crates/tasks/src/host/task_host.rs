@@ -31,8 +31,8 @@ pub struct TaskHost {
 }
 
 impl TaskHost {
-    /// Returns a host whose tasks run on a node; their files are in the node's state folder. Drivers
-    /// of queries on it may read every folder until [`TaskHost::limit_reads`] is called.
+    /// Returns a host whose tasks run on a node; their files are in the node's state folder.
+    /// Drivers of queries on it may read every folder until [`TaskHost::limit_reads`] is called.
     pub fn new(node: Node) -> Self {
         let state_dir = node.state_dir();
         Self {

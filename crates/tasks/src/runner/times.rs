@@ -6,9 +6,9 @@ use std::time::Duration;
 /// parser looks at each byte a few times.
 pub(crate) const PARSE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long to wait for the report that a sandbox ended, once its connection failed.
-/// The spawner reports an end within milliseconds, and its own is noticed as soon; on a busy machine
-/// both take some hundred.
+/// How long to wait for the report that a sandbox ended, once its connection failed. The spawner
+/// reports an end within milliseconds, and its own is noticed as soon; on a busy machine both take
+/// some hundred.
 pub(crate) const END_REPORT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long to wait for the end of an instance whose code gave a reason of its own, which is

@@ -43,8 +43,8 @@ fn part(job: &JobId, start_within: Duration) -> JobPart {
     }
 }
 
-/// As by a control that was restarted. What is left of the time of the first part is not that of the
-/// second one.
+/// As by a control that was restarted. What is left of the time of the first part is not that of
+/// the second one.
 #[test]
 fn a_part_that_is_opened_again_replaces_the_one_that_was_not_called() {
     with_node(PLENTY, async |rig| {

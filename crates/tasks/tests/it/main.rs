@@ -1,5 +1,5 @@
-//! Real nodes with real sandboxes: what tasks and bursts ask for at once, and what becomes of queries
-//! whose spawner dies.
+//! Real nodes with real sandboxes: what tasks and bursts ask for at once, and what becomes of
+//! queries whose spawner dies.
 //!
 //! They need root and skip, saying so, without it.
 

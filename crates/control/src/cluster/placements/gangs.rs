@@ -1,7 +1,8 @@
-//! The hosts of bursts: all ranks get them at the same time, or wait for them in the queue of calls.
+//! The hosts of bursts: all ranks get them at the same time, or wait for them in the queue of
+//! calls.
 //!
-//! Invariant: whoever was given hosts holds them until the burst is over. Dropping a wait leaves the
-//! queue.
+//! Invariant: whoever was given hosts holds them until the burst is over. Dropping a wait leaves
+//! the queue.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +36,8 @@ impl Placements {
         gang: &Arc<GangDemand>,
         waits: impl Fn(GangRoom),
     ) -> Result<(PlacedGang, Vec<(Arc<ClusterHost>, u32)>), NoHosts> {
-        // Hosts may have joined or been drained a moment ago, and nobody follows a host that is alone.
+        // Hosts may have joined or been drained a moment ago, and nobody follows a host that is
+        // alone.
         self.take_reports();
         let (sender, mut decided) = oneshot::channel();
         let wait = self.inner.burst_wait;

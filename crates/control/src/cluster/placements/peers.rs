@@ -13,8 +13,8 @@ use super::tasks::PlacedTask;
 use crate::cluster::hosts::Hosts;
 use crate::cluster::trees::Trees;
 
-/// The hosts of a cluster, the trees in which they read images and files, and who decides where tasks
-/// run.
+/// The hosts of a cluster, the trees in which they read images and files, and who decides where
+/// tasks run.
 #[derive(Clone, Debug)]
 pub(crate) struct QueryPeers {
     pub hosts: Hosts,

@@ -1,6 +1,7 @@
 //! A provider that is a program: `PROGRAM list`, `PROGRAM start COUNT`, `PROGRAM stop NAME`.
 //!
-//! Invariant: a program that does not end in time, or prints too much, is killed, and counts as failed.
+//! Invariant: a program that does not end in time, or prints too much, is killed, and counts as
+//! failed.
 
 use std::path::PathBuf;
 use std::process::{Output, Stdio};

@@ -1,5 +1,5 @@
-//! The pool of hosts: asks a provider for more when calls, bursts or tasks of queries wait for room,
-//! and gives back hosts that have been free for long.
+//! The pool of hosts: asks a provider for more when calls, bursts or tasks of queries wait for
+//! room, and gives back hosts that have been free for long.
 //!
 //! Invariants: a host is released only after it was drained and nothing ran there any more; calls
 //! never wait for the provider, and its failures end none.
@@ -126,7 +126,8 @@ impl HostPool {
             least,
             most,
             provided: shown.provided,
-            // As it is now: what waited at the last look may have ended, and a look may take minutes.
+            // As it is now: what waited at the last look may have ended, and a look may take
+            // minutes.
             lacking: if is_elastic { self.inner.placements.lacking() } else { 0 },
             failure: failure.map(|(error, _)| error.clone()),
             retry_ms: failure.map(|(_, at)| milliseconds(at.saturating_duration_since(now))),

@@ -2,11 +2,11 @@
 //! 3.3). Each image has one for each stripe of its blocks. Without trees each host reads images from
 //! the registry; files of functions have trees all the same.
 //!
-//! Invariants: a host is told its parents with the request that has it use the image, and again when
-//! they change. Where images have no trees, it is told that it has none: an earlier control may have
-//! given it some. Trees are in memory only: after a restart of control they grow again, and until
-//! then hosts keep their parents. A parent that a host has lost costs it a request to the registry,
-//! never an answer.
+//! Invariants: a host is told its parents with the request that has it use the image, and again
+//! when they change. Where images have no trees, it is told that it has none: an earlier control
+//! may have given it some. Trees are in memory only: after a restart of control they grow again,
+//! and until then hosts keep their parents. A parent that a host has lost costs it a request to the
+//! registry, never an answer.
 
 mod readers;
 
@@ -185,8 +185,8 @@ impl Trees {
         told
     }
 
-    /// Removes hosts that are not known, and gives the new places of others. Looks at the trees only
-    /// if there is one.
+    /// Removes hosts that are not known, and gives the new places of others. Looks at the trees
+    /// only if there is one.
     fn without_lost(&self, known: &HostMap) -> Told {
         let mut grown = self.lock();
         let is_lost = |host: &HostName| !known.contains_key(host);

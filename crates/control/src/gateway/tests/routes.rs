@@ -15,8 +15,8 @@ pub(in crate::gateway) enum Takes {
     Stream,
 }
 
-/// A route, and its answer to a valid request while nothing is deployed and nothing runs: the status
-/// and, of an error, the code. None: it would start a sandbox or install packages.
+/// A route, and its answer to a valid request while nothing is deployed and nothing runs: the
+/// status and, of an error, the code. None: it would start a sandbox or install packages.
 pub(in crate::gateway) struct RouteCase {
     pub method: &'static str,
     pub path: &'static str,

@@ -1,10 +1,10 @@
-//! Copies of the state: a server makes one regularly and when it is asked, and `snowmelt backup` puts
-//! one in the place of a file that is damaged.
+//! Copies of the state: a server makes one regularly and when it is asked, and `snowmelt backup`
+//! puts one in the place of a file that is damaged.
 //!
-//! Boundary: a copy has the records (functions, UDFs, calls, bursts), not the code, packages, images
-//! and logs beside them in the state folder. Invariants: a copy is complete once it has its name; a
-//! file that is replaced is kept under another name; copies that are newer than the state, as after a
-//! restore, are never removed.
+//! Boundary: a copy has the records (functions, UDFs, calls, bursts), not the code, packages,
+//! images and logs beside them in the state folder. Invariants: a copy is complete once it has its
+//! name; a file that is replaced is kept under another name; copies that are newer than the state,
+//! as after a restore, are never removed.
 
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,5 @@
-//! Bursts whose functions are called or that have failed: what a control that was restarted needs to
-//! go on with them.
+//! Bursts whose functions are called or that have failed: what a control that was restarted needs
+//! to go on with them.
 
 use std::net::SocketAddr;
 

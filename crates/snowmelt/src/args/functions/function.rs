@@ -157,7 +157,8 @@ pub struct DeployArgs {
     /// Size limit of /tmp and of writable folders together [default: 64MiB]
     #[arg(long, value_name = "SIZE", help_heading = "Resources")]
     pub scratch: Option<ByteSize>,
-    /// Folder of the image in which instances may write: a copy, which counts to --scratch (repeatable)
+    /// Folder of the image in which instances may write: a copy, which counts to --scratch
+    /// (repeatable)
     #[arg(long, value_name = "FOLDER", help_heading = "Resources")]
     pub writable: Vec<PathBuf>,
     /// Maximum number of processes and threads of an instance [default: 64]
@@ -179,7 +180,8 @@ pub struct DeployArgs {
         help_heading = "Code"
     )]
     pub runtime: Option<RuntimeName>,
-    /// Run this program, which implements the protocol of docs/reference/runtimes.md; `./x` is in the code
+    /// Run this program, which implements the protocol of docs/reference/runtimes.md; `./x` is in
+    /// the code
     #[arg(long, value_name = "WORDS", help_heading = "Code")]
     pub command: Option<String>,
     /// Code package with the code and its dependencies (made by snowmelt fn pack)
@@ -196,11 +198,12 @@ pub struct DeployArgs {
     /// Run in this folder, an unpacked image, instead of the host's file system
     #[arg(long, value_name = "FOLDER", help_heading = "Code")]
     pub root: Option<PathBuf>,
-    /// File or folder that the function reads: PATH, or PATH:NAME to give it another name (repeatable)
+    /// File or folder that the function reads: PATH, or PATH:NAME to give it another name
+    /// (repeatable)
     #[arg(long = "file", value_name = "PATH[:NAME]", help_heading = "Code")]
     pub files: Vec<OsString>,
-    /// Secret by reference: the server reads it from a variable (NAME=env:VARIABLE) or from a file of
-    /// its folder of secrets (NAME=file:FILE)
+    /// Secret by reference: the server reads it from a variable (NAME=env:VARIABLE) or from a file
+    /// of its folder of secrets (NAME=file:FILE)
     #[arg(long = "secret", value_name = "NAME=REFERENCE", help_heading = "Code")]
     pub secrets: Vec<String>,
     /// The environment variables of the function.

@@ -64,8 +64,8 @@ pub struct AddUdfArgs {
     /// File or folder that the functions read: PATH, or PATH:NAME to give it another name
     #[arg(long = "file", value_name = "PATH[:NAME]")]
     pub files: Vec<OsString>,
-    /// Secret by reference: the server reads it from a variable (NAME=env:VARIABLE) or from a file of
-    /// its folder of secrets (NAME=file:FILE)
+    /// Secret by reference: the server reads it from a variable (NAME=env:VARIABLE) or from a file
+    /// of its folder of secrets (NAME=file:FILE)
     #[arg(long = "secret", value_name = "NAME=REFERENCE")]
     pub secrets: Vec<String>,
     /// A call that must succeed before anything is registered, for example "score(1.5, 0.2)"

@@ -72,7 +72,8 @@ pub(in crate::driver_service) enum HostChoice {
 #[derive(Debug)]
 pub(in crate::driver_service) struct TaskCount {
     running: Arc<AtomicU32>,
-    // `None` if the task runs in room that the query has reserved, or if the cluster places no tasks.
+    // `None` if the task runs in room that the query has reserved, or if the cluster places no
+    // tasks.
     place: Option<Box<dyn TaskPlace>>,
 }
 
