@@ -7,6 +7,7 @@ use arrow::datatypes::SchemaRef;
 use datafusion::common::Statistics;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
+use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
@@ -164,11 +165,13 @@ impl ExecutionPlan for ExchangeReadExec {
             DataFusionError::Internal("a task was granted no output of another stage".to_owned())
         })?;
         if let Some(order) = self.facts.orderings.first().filter(|_| self.by_range) {
-            let stage = self.stage;
-            let partitions = &self.partitions[partition];
-            let metrics = (&self.metrics, partition);
             let schema = &self.schema;
-            return runs::merged(&inputs, stage, partitions, order, schema, &context, metrics);
+            let parts = inputs.runs(self.stage, &self.partitions[partition], schema);
+            let consumer = MemoryConsumer::new(format!("ExchangeRead[{partition}]"));
+            let reservation = consumer.register(context.memory_pool());
+            let batch_rows = context.session_config().batch_size();
+            let metrics = BaselineMetrics::new(&self.metrics, partition);
+            return runs::merged(parts, order, schema, reservation, batch_rows, metrics);
         }
         let (schema, metrics) =
             (Arc::clone(&self.schema), BaselineMetrics::new(&self.metrics, partition));

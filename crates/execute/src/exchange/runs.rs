@@ -5,60 +5,53 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::error::{DataFusionError, Result};
-use datafusion::execution::memory_pool::MemoryConsumer;
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_expr::LexOrdering;
 use datafusion::physical_plan::EmptyRecordBatchStream;
-use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, Time};
+use datafusion::physical_plan::metrics::{BaselineMetrics, Time};
 use datafusion::physical_plan::sorts::streaming_merge::StreamingMergeBuilder;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::stream;
 use snowmelt_wire::{Edge, KeyRange};
 
 use super::decoder::FrameReader;
-use super::inputs::{Inputs, PartReader};
+use super::inputs::PartReader;
 use crate::sort_keys::SortKeys;
 
-/// Reads the rows of partitions of a stage, in their order.
+/// Merges sorted parts of the outputs of a stage, each within its range of keys.
 ///
 /// Rows with equal keys have the order of the tasks that wrote them: the same each time.
 pub(super) fn merged(
-    inputs: &Inputs,
-    stage: u32,
-    partitions: &[u32],
+    runs: Vec<(PartReader, KeyRange)>,
     order: &LexOrdering,
     schema: &SchemaRef,
-    context: &TaskContext,
-    metrics: (&ExecutionPlanMetricsSet, usize),
+    reservation: MemoryReservation,
+    batch_rows: usize,
+    metrics: BaselineMetrics,
 ) -> Result<SendableRecordBatchStream> {
     let unsupported =
         || DataFusionError::Internal("a column of a sorted exchange has no sort keys".to_owned());
     let keys = Arc::new(SortKeys::new(order, schema)?.ok_or_else(unsupported)?);
-    let baseline = BaselineMetrics::new(metrics.0, metrics.1);
     let run = |reader: PartReader, range: KeyRange| -> SendableRecordBatchStream {
-        let decoding = baseline.elapsed_compute().clone();
+        let decoding = metrics.elapsed_compute().clone();
         let run = SortedRun { reader, range, keys: Arc::clone(&keys), decoding };
         let batches = stream::try_unfold(run, |mut run| async move {
             Ok(run.next().await?.map(|batch| (batch, run)))
         });
         Box::pin(RecordBatchStreamAdapter::new(Arc::clone(schema), batches))
     };
-    let runs: Vec<_> = inputs
-        .runs(stage, partitions, schema)
-        .into_iter()
-        .map(|(reader, range)| run(reader, range))
-        .collect();
+    let runs: Vec<_> = runs.into_iter().map(|(reader, range)| run(reader, range)).collect();
     if runs.is_empty() {
         return Ok(Box::pin(EmptyRecordBatchStream::new(Arc::clone(schema))));
     }
-    let reservation = MemoryConsumer::new(format!("ExchangeRead[{}]", metrics.1));
     StreamingMergeBuilder::new()
         .with_streams(runs)
         .with_schema(Arc::clone(schema))
         .with_expressions(order)
-        .with_metrics(baseline)
-        .with_batch_size(context.session_config().batch_size())
-        .with_reservation(reservation.register(context.memory_pool()))
+        .with_metrics(metrics)
+        .with_batch_size(batch_rows)
+        .with_reservation(reservation)
         // It would take equal rows by turns, in an order that depends on how fast each is read.
         .with_round_robin_tie_breaker(false)
         .build()

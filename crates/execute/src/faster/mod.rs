@@ -11,8 +11,8 @@
 mod calls;
 mod filters;
 mod groups;
-mod in_place;
 mod read_ahead;
+mod replaced_exec;
 mod row_number;
 mod sorts;
 mod whole_windows;
@@ -25,15 +25,14 @@ use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::error::Result;
 use datafusion::execution::TaskContext;
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
 use futures::stream::BoxStream;
 
 pub(crate) use calls::calls_together::calls_together;
 pub(crate) use calls::cheapest_first::orders_calls;
 pub(crate) use filters::apply_dynamic_filters;
-use in_place::{InPlace, Way};
 pub(crate) use read_ahead::{decode_on_second_thread, read_ahead_of_calls};
+use replaced_exec::{ReplacedExec, Replacement};
 pub(crate) use sorts::sort_merge::with_sort_merge_joins;
 pub use sorts::sort_merge::{can_sort_merge, may_spill, spills_sooner};
 
@@ -63,10 +62,8 @@ fn replace(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn Execution
         let grouped = groups::faster(&node);
         return Ok(grouped.map_or_else(|| Transformed::no(node), Transformed::yes));
     };
-    let metrics = ExecutionPlanMetricsSet::new();
-    let way = Replaced { run, metrics };
-    let replaced: Arc<dyn ExecutionPlan> = Arc::new(ReplacedExec { original: node, way });
-    Ok(Transformed::yes(replaced))
+    let replacement = ReplacedExecution { run, metrics: ExecutionPlanMetricsSet::new() };
+    Ok(Transformed::yes(Arc::new(ReplacedExec { original: node, replacement })))
 }
 
 /// The execution of an operator with one input.
@@ -80,28 +77,23 @@ trait Execution: fmt::Debug + Send + Sync {
     ) -> Result<Batches>;
 }
 
-/// An operator whose execution is replaced.
-type ReplacedExec = InPlace<Replaced>;
-
+/// The replacement of an operator with one input.
 #[derive(Debug)]
-struct Replaced {
+struct ReplacedExecution {
     run: Arc<dyn Execution>,
     metrics: ExecutionPlanMetricsSet,
 }
 
-impl Way for Replaced {
-    const IS_FOUND: bool = false;
-
-    fn execute(
+impl Replacement for ReplacedExecution {
+    fn batches(
         &self,
         original: &Arc<dyn ExecutionPlan>,
         partition: usize,
         context: Arc<TaskContext>,
-    ) -> Result<SendableRecordBatchStream> {
+    ) -> Result<Batches> {
         let input = original.children()[0].execute(partition, Arc::clone(&context))?;
         let metrics = BaselineMetrics::new(&self.metrics, partition);
-        let batches = self.run.run(input, &context, metrics)?;
-        Ok(Box::pin(RecordBatchStreamAdapter::new(original.schema(), batches)))
+        self.run.run(input, &context, metrics)
     }
 
     fn metrics(&self, _: &Arc<dyn ExecutionPlan>) -> Option<MetricsSet> {
@@ -165,7 +157,7 @@ mod tests {
     }
 
     fn count(plan: &Arc<dyn ExecutionPlan>) -> usize {
-        let own = usize::from(plan.is::<ReplacedExec>());
+        let own = usize::from(plan.is::<ReplacedExec<ReplacedExecution>>());
         own + plan.children().into_iter().map(count).sum::<usize>()
     }
 

@@ -16,13 +16,12 @@ use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
 use datafusion::physical_plan::metrics::MetricsSet;
-use datafusion::physical_plan::stream::{
-    RecordBatchReceiverStreamBuilder, RecordBatchStreamAdapter,
-};
+use datafusion::physical_plan::stream::RecordBatchReceiverStreamBuilder;
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
 use futures::stream::{self, StreamExt, TryStreamExt};
 
-use super::in_place::{InPlace, Way};
+use super::Batches;
+use super::replaced_exec::{ReplacedExec, Replacement};
 use crate::tree::with_children;
 use crate::udf;
 
@@ -53,7 +52,7 @@ pub(crate) fn decode_on_second_thread(
         return Ok(plan);
     }
     plan.transform_up(|node| {
-        let is_ahead = (node.as_ref() as &dyn Any).is::<InPlace<ReadAhead>>();
+        let is_ahead = (node.as_ref() as &dyn Any).is::<ReplacedExec<ReadAhead>>();
         match node.is::<DataSourceExec>() && !is_ahead {
             true => Ok(Transformed::yes(ahead(node))),
             false => Ok(Transformed::no(node)),
@@ -63,30 +62,28 @@ pub(crate) fn decode_on_second_thread(
 }
 
 fn ahead(original: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
-    Arc::new(InPlace { original, way: ReadAhead })
+    Arc::new(ReplacedExec { original, replacement: ReadAhead })
 }
 
 /// Runs an operator in a task of its own.
 #[derive(Debug)]
 struct ReadAhead;
 
-impl Way for ReadAhead {
+impl Replacement for ReadAhead {
     // Found as its input, for example by what counts the rows of scans.
     const IS_FOUND: bool = true;
 
-    fn execute(
+    fn batches(
         &self,
         input: &Arc<dyn ExecutionPlan>,
         partition: usize,
         context: Arc<TaskContext>,
-    ) -> Result<SendableRecordBatchStream> {
-        let schema = input.schema();
+    ) -> Result<Batches> {
         let input = Arc::clone(input);
         // Begun when the first batch is asked for: before, a join may not yet have collected the
         // keys that leave out rows of this input.
         let begun = async move { Ok::<_, DataFusionError>(begin(input, partition, context)) };
-        let batches = stream::once(begun).try_flatten();
-        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
+        Ok(stream::once(begun).try_flatten().boxed())
     }
 
     fn metrics(&self, input: &Arc<dyn ExecutionPlan>) -> Option<MetricsSet> {
@@ -127,6 +124,7 @@ mod tests {
 
     use arrow::array::{Int64Array, RecordBatch};
     use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+    use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
     use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 
     use super::*;

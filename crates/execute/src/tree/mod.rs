@@ -6,7 +6,9 @@ mod methods;
 
 use std::sync::Arc;
 
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::Result;
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
 
 pub use leaves::{count, file_scan, is_partition_wise, of_union, visit, visit_scans};
@@ -17,6 +19,21 @@ pub type PlanNode = Arc<dyn ExecutionPlan>;
 /// Identifies a node for as long as its plan lives.
 pub fn address(node: &PlanNode) -> usize {
     Arc::as_ptr(node).cast::<()>() as usize
+}
+
+/// Visits the expressions of an operator, until the visitor stops.
+pub(crate) fn visit_expressions<'e>(
+    expressions: impl IntoIterator<Item = &'e Arc<dyn PhysicalExpr>>,
+    visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+) -> Result<TreeNodeRecursion> {
+    let mut next = TreeNodeRecursion::Continue;
+    for expression in expressions {
+        next = visit(expression)?;
+        if next == TreeNodeRecursion::Stop {
+            break;
+        }
+    }
+    Ok(next)
 }
 
 /// Returns the same operator over other inputs.

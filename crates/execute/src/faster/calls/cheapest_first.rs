@@ -30,7 +30,7 @@ use futures::stream;
 
 use super::condition_order::MeasuredRows;
 use super::conditions::Conditions;
-use crate::tree::with_children;
+use crate::tree::{visit_expressions, with_children};
 use crate::udf;
 
 /// Replaces the filters with calls for which an order is to be chosen.
@@ -139,14 +139,7 @@ impl ExecutionPlan for CheapestFirstExec {
         &self,
         visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
-        let mut next = TreeNodeRecursion::Continue;
-        for expression in self.conditions.expressions() {
-            next = visit(expression)?;
-            if next == TreeNodeRecursion::Stop {
-                break;
-            }
-        }
-        Ok(next)
+        visit_expressions(self.conditions.expressions(), visit)
     }
 
     fn replace_children(

@@ -21,6 +21,8 @@ use datafusion::physical_plan::{
 };
 use futures::{StreamExt, stream};
 
+use crate::tree::visit_expressions;
+
 /// Batches that decide whether a filter is worth its evaluation.
 const TRIAL_BATCHES: u32 = 4;
 
@@ -83,14 +85,7 @@ impl ExecutionPlan for RowFilterExec {
         &self,
         visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
-        let mut next = TreeNodeRecursion::Continue;
-        for filter in &self.filters {
-            next = visit(&filter.expression)?;
-            if next == TreeNodeRecursion::Stop {
-                break;
-            }
-        }
-        Ok(next)
+        visit_expressions(self.filters.iter().map(|filter| &filter.expression), visit)
     }
 
     fn replace_children(

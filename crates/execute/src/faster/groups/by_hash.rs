@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arrow::datatypes::SchemaRef;
 use datafusion::error::Result;
 use datafusion::execution::TaskContext;
-use datafusion::physical_plan::metrics::MetricsSet;
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
@@ -15,16 +15,27 @@ use futures::{StreamExt, stream};
 use crate::faster::Batches;
 use crate::tree::with_children;
 
-/// The aggregations that have started, for their metrics.
+/// The metrics of a partial aggregation: its own, and those of aggregations by a hash table that it
+/// has started.
 #[derive(Debug, Default)]
-pub(super) struct StartedAggregates(Mutex<Vec<Arc<dyn ExecutionPlan>>>);
+pub(super) struct GroupMetrics {
+    own: ExecutionPlanMetricsSet,
+    started: Mutex<Vec<Arc<dyn ExecutionPlan>>>,
+}
 
-impl StartedAggregates {
-    /// Adds the metrics of the started aggregations.
-    pub fn add_to(&self, metrics: &mut MetricsSet) {
+impl GroupMetrics {
+    /// Returns the metrics of its own of a partition.
+    pub fn of(&self, partition: usize) -> BaselineMetrics {
+        BaselineMetrics::new(&self.own, partition)
+    }
+
+    /// Returns all metrics so far.
+    pub fn all(&self) -> MetricsSet {
+        let mut all = self.own.clone_inner();
         for of in self.lock().iter().filter_map(|aggregate| aggregate.metrics()) {
-            of.iter().for_each(|metric| metrics.push(Arc::clone(metric)));
+            of.iter().for_each(|metric| all.push(Arc::clone(metric)));
         }
+        all
     }
 
     /// Returns the number of started aggregations.
@@ -34,7 +45,7 @@ impl StartedAggregates {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<dyn ExecutionPlan>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.started.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -42,7 +53,7 @@ impl StartedAggregates {
 pub(super) struct ByHash {
     original: Arc<dyn ExecutionPlan>,
     context: Arc<TaskContext>,
-    started: Arc<StartedAggregates>,
+    metrics: Arc<GroupMetrics>,
 }
 
 impl ByHash {
@@ -50,9 +61,9 @@ impl ByHash {
     pub fn new(
         original: &Arc<dyn ExecutionPlan>,
         context: Arc<TaskContext>,
-        started: &Arc<StartedAggregates>,
+        metrics: &Arc<GroupMetrics>,
     ) -> Self {
-        Self { original: Arc::clone(original), context, started: Arc::clone(started) }
+        Self { original: Arc::clone(original), context, metrics: Arc::clone(metrics) }
     }
 
     /// The states of the batches.
@@ -62,7 +73,7 @@ impl ByHash {
         let source: Arc<dyn PartitionStream> = Arc::new(source);
         let source = StreamingTableExec::try_new(schema, vec![source], None, [], false, None)?;
         let aggregate = with_children(&self.original, vec![Arc::new(source)])?;
-        self.started.lock().push(Arc::clone(&aggregate));
+        self.metrics.lock().push(Arc::clone(&aggregate));
         aggregate.execute(0, self.context)
     }
 }

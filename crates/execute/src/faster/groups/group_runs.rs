@@ -22,15 +22,14 @@ use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
-use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::metrics::{BaselineMetrics, MetricsSet};
 use datafusion::physical_plan::{ExecutionPlan, InputOrderMode, SendableRecordBatchStream};
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::by_hash::{ByHash, StartedAggregates};
+use super::by_hash::{ByHash, GroupMetrics};
 use super::function_input::{FunctionInput, aggregation};
 use crate::faster::Batches;
-use crate::faster::in_place::{InPlace, Way};
+use crate::faster::replaced_exec::{ReplacedExec, Replacement};
 
 /// Number of first rows that decide whether the rows of groups are next to each other.
 const SAMPLED_ROWS: usize = 32 << 10;
@@ -57,8 +56,8 @@ pub(in crate::faster) fn clustered(
     if !is_plain || !keys.iter().all(is_key) || !aggregate.aggr_expr().iter().all(has_small_state) {
         return None;
     }
-    let way = Clustered { keys, metrics: ExecutionPlanMetricsSet::new(), hashed: Arc::default() };
-    Some(Arc::new(InPlace { original: Arc::clone(node), way }))
+    let replacement = Clustered { keys, metrics: Arc::default() };
+    Some(Arc::new(ReplacedExec { original: Arc::clone(node), replacement }))
 }
 
 /// True if the state of a function is a few values. Larger states cost more for each run than for
@@ -78,24 +77,20 @@ pub(super) fn has_small_state(function: &Arc<AggregateFunctionExpr>) -> bool {
 #[derive(Debug)]
 struct Clustered {
     keys: Vec<Arc<dyn PhysicalExpr>>,
-    metrics: ExecutionPlanMetricsSet,
-    hashed: Arc<StartedAggregates>,
+    metrics: Arc<GroupMetrics>,
 }
 
-impl Way for Clustered {
-    const IS_FOUND: bool = false;
-
-    fn execute(
+impl Replacement for Clustered {
+    fn batches(
         &self,
         original: &Arc<dyn ExecutionPlan>,
         partition: usize,
         context: Arc<TaskContext>,
-    ) -> Result<SendableRecordBatchStream> {
+    ) -> Result<Batches> {
         let mut input = original.children()[0].execute(partition, Arc::clone(&context))?;
-        let metrics = BaselineMetrics::new(&self.metrics, partition);
-        let by_hash = ByHash::new(original, context, &self.hashed);
+        let metrics = self.metrics.of(partition);
+        let by_hash = ByHash::new(original, context, &self.metrics);
         let keys = self.keys.clone();
-        let schema = original.schema();
         let runs = Runs::new(original, keys, metrics)?;
         let chosen = async move {
             let mut first = Vec::new();
@@ -110,14 +105,11 @@ impl Way for Clustered {
                 false => Ok(by_hash.over(all)?.boxed()),
             }
         };
-        let batches = stream::once(chosen).try_flatten();
-        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
+        Ok(stream::once(chosen).try_flatten().boxed())
     }
 
     fn metrics(&self, _: &Arc<dyn ExecutionPlan>) -> Option<MetricsSet> {
-        let mut all = self.metrics.clone_inner();
-        self.hashed.add_to(&mut all);
-        Some(all)
+        Some(self.metrics.all())
     }
 
     fn over(&self, original: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
@@ -321,8 +313,8 @@ mod tests {
     }
 
     fn used(plan: &Arc<dyn ExecutionPlan>) -> (usize, usize) {
-        let own = plan.downcast_ref::<InPlace<Clustered>>();
-        let own = own.map_or((0, 0), |own| (1, own.way.hashed.count()));
+        let own = plan.downcast_ref::<ReplacedExec<Clustered>>();
+        let own = own.map_or((0, 0), |own| (1, own.replacement.metrics.count()));
         plan.children().into_iter().map(used).fold(own, |a, b| (a.0 + b.0, a.1 + b.1))
     }
 

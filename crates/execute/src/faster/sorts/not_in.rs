@@ -20,30 +20,28 @@ use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
 use futures::{StreamExt, TryStreamExt, stream};
 
-use crate::faster::in_place::{InPlace, Way};
+use crate::faster::Batches;
+use crate::faster::replaced_exec::{ReplacedExec, Replacement};
 
 /// The rows of the left side of an anti join whose key is not among the values of the right side.
 /// Both have one partition, are joined by one key, and are sorted by it with nulls first.
 pub(crate) fn not_in(join: SortMergeJoinExec) -> Arc<dyn ExecutionPlan> {
-    Arc::new(InPlace { original: Arc::new(join), way: NotIn })
+    Arc::new(ReplacedExec { original: Arc::new(join), replacement: NotIn })
 }
 
 #[derive(Debug)]
 struct NotIn;
 
-impl Way for NotIn {
-    const IS_FOUND: bool = false;
-
-    fn execute(
+impl Replacement for NotIn {
+    fn batches(
         &self,
         original: &Arc<dyn ExecutionPlan>,
         partition: usize,
         context: Arc<TaskContext>,
-    ) -> Result<SendableRecordBatchStream> {
+    ) -> Result<Batches> {
         let join = original.downcast_ref::<SortMergeJoinExec>();
         let join = join.ok_or_else(|| internal_datafusion_err!("NOT IN is no sorted join"))?;
-        let begun = stream::once(begin(join.clone(), partition, context)).try_flatten();
-        Ok(Box::pin(RecordBatchStreamAdapter::new(original.schema(), begun)))
+        Ok(stream::once(begin(join.clone(), partition, context)).try_flatten().boxed())
     }
 
     fn metrics(&self, original: &Arc<dyn ExecutionPlan>) -> Option<MetricsSet> {
@@ -51,7 +49,7 @@ impl Way for NotIn {
     }
 
     fn over(&self, original: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(InPlace { original, way: Self }))
+        Ok(Arc::new(ReplacedExec { original, replacement: Self }))
     }
 }
 

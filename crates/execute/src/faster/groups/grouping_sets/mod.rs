@@ -22,15 +22,14 @@ use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
-use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{ExecutionPlan, InputOrderMode, SendableRecordBatchStream};
+use datafusion::physical_plan::metrics::{BaselineMetrics, MetricsSet};
+use datafusion::physical_plan::{ExecutionPlan, InputOrderMode};
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::by_hash::{ByHash, StartedAggregates};
+use super::by_hash::{ByHash, GroupMetrics};
 use super::group_runs::has_small_state;
 use crate::faster::Batches;
-use crate::faster::in_place::{InPlace, Way};
+use crate::faster::replaced_exec::{ReplacedExec, Replacement};
 use group_table::{RowExpressions, SetGroups};
 use lattice::Lattice;
 
@@ -43,12 +42,8 @@ pub(super) fn derived(node: &Arc<dyn ExecutionPlan>) -> Option<Arc<dyn Execution
         && aggregate.limit_options().is_none()
         && aggregate.aggr_expr().iter().all(is_merged_cheaply);
     let lattice = is_plain.then(|| Lattice::of(aggregate.group_expr())).flatten()?;
-    let way = Derived {
-        lattice: Arc::new(lattice),
-        metrics: ExecutionPlanMetricsSet::new(),
-        hashed: Arc::default(),
-    };
-    Some(Arc::new(InPlace { original: Arc::clone(node), way }))
+    let replacement = Derived { lattice: Arc::new(lattice), metrics: Arc::default() };
+    Some(Arc::new(ReplacedExec { original: Arc::clone(node), replacement }))
 }
 
 /// Returns whether the state of a function stays as small when it is merged. That of `string_agg` has
@@ -66,27 +61,24 @@ fn is_merged_cheaply(function: &Arc<AggregateFunctionExpr>) -> bool {
 #[derive(Debug)]
 struct Derived {
     lattice: Arc<Lattice>,
-    metrics: ExecutionPlanMetricsSet,
-    hashed: Arc<StartedAggregates>,
+    metrics: Arc<GroupMetrics>,
 }
 
-impl Way for Derived {
-    const IS_FOUND: bool = false;
-
-    fn execute(
+impl Replacement for Derived {
+    fn batches(
         &self,
         original: &Arc<dyn ExecutionPlan>,
         partition: usize,
         context: Arc<TaskContext>,
-    ) -> Result<SendableRecordBatchStream> {
+    ) -> Result<Batches> {
         let mut input = original.children()[0].execute(partition, Arc::clone(&context))?;
-        let metrics = BaselineMetrics::new(&self.metrics, partition);
+        let metrics = self.metrics.of(partition);
         let consumer = MemoryConsumer::new(format!("GroupedSets[{partition}]"));
         let reservation = consumer.with_can_spill(true).register(context.memory_pool());
         let batch_size = context.session_config().batch_size();
         let rows = RowExpressions::new(original, &self.lattice)?;
         let groups = SetGroups::new(original, Arc::clone(&self.lattice), batch_size)?;
-        let by_hash = ByHash::new(original, context, &self.hashed);
+        let by_hash = ByHash::new(original, context, &self.metrics);
         let chosen = async move {
             let first = loop {
                 match input.next().await.transpose()? {
@@ -105,14 +97,11 @@ impl Way for Derived {
                 None => Ok(by_hash.over(stream::empty().boxed())?.boxed()),
             }
         };
-        let states = stream::once(chosen).try_flatten();
-        Ok(Box::pin(RecordBatchStreamAdapter::new(original.schema(), states)))
+        Ok(stream::once(chosen).try_flatten().boxed())
     }
 
     fn metrics(&self, _: &Arc<dyn ExecutionPlan>) -> Option<MetricsSet> {
-        let mut all = self.metrics.clone_inner();
-        self.hashed.add_to(&mut all);
-        Some(all)
+        Some(self.metrics.all())
     }
 
     fn over(&self, original: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {

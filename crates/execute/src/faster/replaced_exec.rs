@@ -1,5 +1,5 @@
-//! Operators that stand in a plan in place of another operator: they look like the other one and
-//! run in another way.
+//! Operators that stand in a plan in place of another operator: they look like the other one, and
+//! their rows are computed in another way.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,52 +9,55 @@ use datafusion::error::Result;
 use datafusion::execution::TaskContext;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::metrics::MetricsSet;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
-    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties,
-    ReplaceChildrenOptions, SendableRecordBatchStream,
+    DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, ReplaceChildrenOptions,
+    SendableRecordBatchStream,
 };
 
-/// Another way to run an operator.
-pub(super) trait Way: fmt::Debug + Send + Sync + Sized + 'static {
-    /// True if the operator is still found by its own type.
-    const IS_FOUND: bool;
+use super::Batches;
 
-    /// Runs one partition.
-    fn execute(
+/// The computation that replaces that of an operator.
+pub(super) trait Replacement: fmt::Debug + Send + Sync + Sized + 'static {
+    /// True if the operator is still found by its own type.
+    const IS_FOUND: bool = false;
+
+    /// Begins the rows of one partition.
+    fn batches(
         &self,
         original: &Arc<dyn ExecutionPlan>,
         partition: usize,
         context: Arc<TaskContext>,
-    ) -> Result<SendableRecordBatchStream>;
+    ) -> Result<Batches>;
 
     /// Returns the metrics of the operator.
     fn metrics(&self, original: &Arc<dyn ExecutionPlan>) -> Option<MetricsSet>;
 
-    /// Returns the operator that runs in this way in place of `original`, which is the operator
-    /// over other inputs.
+    /// Returns the operator that is replaced in this way in place of `original`, which is the
+    /// operator over other inputs.
     fn over(&self, original: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>>;
 }
 
-/// An operator that runs in another way.
+/// An operator whose computation is replaced.
 #[derive(Debug)]
-pub(super) struct InPlace<W> {
+pub(super) struct ReplacedExec<R> {
     pub(super) original: Arc<dyn ExecutionPlan>,
-    pub(super) way: W,
+    pub(super) replacement: R,
 }
 
-impl<W: Way> DisplayAs for InPlace<W> {
+impl<R: Replacement> DisplayAs for ReplacedExec<R> {
     fn fmt_as(&self, how: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.original.fmt_as(how, f)
     }
 }
 
-impl<W: Way> ExecutionPlan for InPlace<W> {
+impl<R: Replacement> ExecutionPlan for ReplacedExec<R> {
     fn name(&self) -> &str {
         self.original.name()
     }
 
     fn downcast_delegate(&self) -> Option<&dyn ExecutionPlan> {
-        W::IS_FOUND.then_some(self.original.as_ref())
+        R::IS_FOUND.then_some(self.original.as_ref())
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
@@ -77,26 +80,21 @@ impl<W: Way> ExecutionPlan for InPlace<W> {
         children: Vec<Arc<dyn ExecutionPlan>>,
         how: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        self.way.over(Arc::clone(&self.original).replace_children(children, how)?)
+        self.replacement.over(Arc::clone(&self.original).replace_children(children, how)?)
     }
 
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let recompute = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
-        self.replace_children(children, recompute)
-    }
+    crate::children_by_replacement!();
 
     fn execute(
         &self,
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        self.way.execute(&self.original, partition, context)
+        let batches = self.replacement.batches(&self.original, partition, context)?;
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.original.schema(), batches)))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {
-        self.way.metrics(&self.original)
+        self.replacement.metrics(&self.original)
     }
 }
