@@ -2,27 +2,25 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{Schema, SchemaRef};
-use async_trait::async_trait;
+use arrow::datatypes::Schema;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::Statistics;
 use datafusion::config::TableParquetOptions;
-use datafusion::datasource::TableType;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
-use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::error::Result as DfResult;
 use datafusion::execution::context::SessionContext;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::resolve::resolve_table_references;
 use snowmelt_execute::scan::S3Settings;
 use snowmelt_files::Format;
 
 use super::distinct;
-use super::files::{FolderColumns, TableFile, file_names, footers, table_files};
+use super::files::{
+    FileTable, FileTableProvider, FolderColumns, TableFile, file_names, footers, table_files,
+};
 use super::formats::{self, CsvOptions, FilesTable, ReadOptions, SheetOptions};
 pub(super) use super::info::{ReadBytes, TableInfo};
 use super::locations::{Located, locate_all, looks_like_location};
@@ -99,7 +97,7 @@ async fn open(
     if format == Format::Parquet {
         let table = ParquetTable::open(located, &location, filename, spec.workers).await?;
         let info = table.info(name);
-        return Ok((Arc::new(table), info));
+        return Ok((Arc::new(FileTableProvider(table)), info));
     }
     let early = formats::may_end_early(&statement.query);
     let sheet = SheetOptions::default();
@@ -112,7 +110,7 @@ async fn open(
     let opening = FilesTable::open(located, &location, format, options, filename, workers, early);
     let table = opening.await?;
     let info = table.info(name);
-    Ok((Arc::new(table), info))
+    Ok((Arc::new(FileTableProvider(table)), info))
 }
 
 /// The location of a table. A name in `spec.tables` takes precedence over an equal location.
@@ -227,31 +225,22 @@ impl ParquetTable {
     }
 }
 
-#[async_trait]
-impl TableProvider for ParquetTable {
-    fn schema(&self) -> SchemaRef {
-        Arc::clone(self.schema.table_schema())
+impl FileTable for ParquetTable {
+    fn schema(&self) -> &TableSchema {
+        &self.schema
     }
 
-    fn table_type(&self) -> TableType {
-        TableType::Base
-    }
-
-    fn supports_filters_pushdown(
-        &self,
-        filters: &[&Expr],
-    ) -> DfResult<Vec<TableProviderFilterPushDown>> {
+    fn support(&self, _: &Expr) -> TableProviderFilterPushDown {
         // Statistics skip row groups; the filter itself stays in the plan.
-        Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
+        TableProviderFilterPushDown::Inexact
     }
 
-    async fn scan(
+    fn scan(
         &self,
         state: &dyn Session,
         projection: Option<&Vec<usize>>,
         filters: &[Expr],
-        limit: Option<usize>,
-    ) -> DfResult<Arc<dyn ExecutionPlan>> {
+    ) -> DfResult<FileScanConfigBuilder> {
         let filters = Filters::new(state, filters, &self.schema);
         let all = (0..self.schema.table_schema().fields().len()).collect();
         let columns = projection.unwrap_or(&all);
@@ -263,10 +252,7 @@ impl TableProvider for ParquetTable {
         let source = ParquetSource::new(self.schema.clone()).with_table_parquet_options(options);
         let config = FileScanConfigBuilder::new(self.url.clone(), Arc::new(source))
             .with_file_groups(self.file_groups(columns, &filters))
-            .with_statistics(self.statistics()?)
-            .with_projection_indices(projection.cloned())?
-            .with_limit(limit)
-            .build();
-        Ok(DataSourceExec::from_data_source(config))
+            .with_statistics(self.statistics()?);
+        Ok(config)
     }
 }

@@ -13,11 +13,11 @@ use datafusion::common::SchemaError;
 use datafusion::error::DataFusionError;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, ObjectNamePart, Query, Select, SelectItem, Visit, VisitMut, Visitor, VisitorMut,
+    Expr, Ident, ObjectNamePart, Select, SelectItem, Visit, VisitMut, Visitor, VisitorMut,
 };
 use datafusion::sql::sqlparser::tokenizer::Location;
 
-use super::names::folded;
+use crate::sql::using::{folded, replace_names};
 
 /// The places at which a statement uses names of items.
 #[derive(Clone, Debug, Default)]
@@ -97,44 +97,13 @@ impl VisitorMut for AliasWriter<'_> {
 
 impl AliasWriter<'_> {
     fn replace(&mut self, part: &mut impl VisitMut, named: &[(Ident, Expr)]) {
-        let mut replacing = Replacing { at: self.at, named, inside: 0, found: false };
-        _ = VisitMut::visit(part, &mut replacing);
-        self.found |= replacing.found;
-    }
-}
-
-struct Replacing<'a> {
-    at: &'a BTreeSet<Location>,
-    named: &'a [(Ident, Expr)],
-    /// The number of subqueries around the expression, which have their own names.
-    inside: usize,
-    found: bool,
-}
-
-impl VisitorMut for Replacing<'_> {
-    type Break = Infallible;
-
-    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<Infallible> {
-        self.inside += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<Infallible> {
-        self.inside -= 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Infallible> {
-        if let Expr::Identifier(name) = expr
-            && self.inside == 0
-            && self.at.contains(&name.span.start)
-            && let Some((_, of)) =
-                self.named.iter().rev().find(|(known, _)| folded(known) == folded(name))
-        {
-            *expr = Expr::Nested(Box::new(of.clone()));
+        replace_names(part, |name| {
+            let is_same = |(known, _): &&(Ident, Expr)| folded(known) == folded(name);
+            let found = self.at.contains(&name.span.start);
+            let (_, of) = named.iter().rev().find(is_same).filter(|_| found)?;
             self.found = true;
-        }
-        ControlFlow::Continue(())
+            Some(Expr::Nested(Box::new(of.clone())))
+        });
     }
 }
 

@@ -14,6 +14,7 @@ use datafusion::sql::sqlparser::ast::{
     TableFactor, VisitMut, VisitorMut,
 };
 
+pub(crate) use crate::sql::using::folded;
 use crate::sql::using::has_columns_call;
 
 /// Quotes a column that the SQL writes in another case, if only one column matches: the planner
@@ -167,13 +168,5 @@ pub(crate) fn text(item: &SelectItem) -> Option<String> {
         SqlExpr::Identifier(ident) => Some(folded(ident)),
         SqlExpr::CompoundIdentifier(idents) => idents.last().map(folded),
         _ => Some(expr.to_string()),
-    }
-}
-
-/// A name as the planner reads it.
-pub(crate) fn folded(ident: &Ident) -> String {
-    match ident.quote_style {
-        Some(_) => ident.value.clone(),
-        None => ident.value.to_lowercase(),
     }
 }

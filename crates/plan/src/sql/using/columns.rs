@@ -8,6 +8,7 @@ use datafusion::sql::sqlparser::ast::{
     TableWithJoins, Value,
 };
 
+use super::names::folded;
 use crate::sql::asof;
 
 /// A column of FROM.
@@ -60,14 +61,6 @@ impl Named {
 
 /// The columns of a table in FROM, if they are known.
 pub(super) type TableColumns<'a> = &'a dyn Fn(&TableFactor) -> Option<Vec<Named>>;
-
-/// A name as the planner reads it.
-pub(super) fn folded(ident: &Ident) -> String {
-    match ident.quote_style {
-        Some(_) => ident.value.clone(),
-        None => ident.value.to_lowercase(),
-    }
-}
 
 /// Writes the joins with ON. Returns the columns of the result, the keys first; `None` if they are
 /// not known, and then some joins may be as they were.

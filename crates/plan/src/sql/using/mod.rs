@@ -9,6 +9,7 @@
 
 mod columns;
 mod matched;
+mod names;
 mod repeated;
 mod sample_hash;
 mod select;
@@ -28,6 +29,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use columns::Named;
 pub(crate) use matched::has_call as has_columns_call;
+pub(crate) use names::{folded, replace_names};
 pub(crate) use unpivoted::{LEFT, NAMES, VALUES};
 
 /// Plans a query; `None` if it has no plan.

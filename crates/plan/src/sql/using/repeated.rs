@@ -11,7 +11,8 @@ use datafusion::sql::sqlparser::ast::{
     TableFactor, TableWithJoins, WildcardAdditionalOptions,
 };
 
-use super::columns::{Named, TableColumns, folded, of_joins};
+use super::columns::{Named, TableColumns, of_joins};
+use super::names::folded;
 use super::select::all;
 use crate::sql::meaning::{call, quoted};
 

@@ -1,15 +1,12 @@
 //! The names of keys, and `*`, in a SELECT whose FROM has joins with USING or NATURAL.
 
-use std::convert::Infallible;
-use std::ops::ControlFlow;
-
 use datafusion::sql::sqlparser::ast::{
     ExcludeSelectItem, Expr, Ident, JoinConstraint, JoinOperator, ObjectName, OrderBy, OrderByKind,
-    Query, RenameSelectItem, Select, SelectItem, TableFactor, TableWithJoins, VisitMut, VisitorMut,
-    WildcardAdditionalOptions,
+    RenameSelectItem, Select, SelectItem, TableFactor, TableWithJoins, WildcardAdditionalOptions,
 };
 
-use super::columns::{Named, TableColumns, constraint, folded, of_joins};
+use super::columns::{Named, TableColumns, constraint, of_joins};
+use super::names::{folded, replace_names};
 
 /// Writes the joins of a SELECT with ON. False if one is left whose key has another value than that
 /// of one side.
@@ -33,11 +30,10 @@ pub(super) fn merge(
     let known = known.concat();
     let Some(projection) = written_out(&select.projection, &known) else { return !keeps_rows };
     (select.from, select.projection) = (from, projection);
-    let mut keys = NamesOfKeys { columns: &known, inside: 0 };
     keep_names(&mut select.projection, &known);
-    _ = VisitMut::visit(select, &mut keys);
+    replace_names(select, |name| key(&known, name).map(|key| key.expr.clone()));
     if let Some(order) = order {
-        sort_by_keys(order, &select.projection, &mut keys);
+        sort_by_keys(order, &select.projection, &known);
     }
     true
 }
@@ -152,38 +148,8 @@ fn key<'a>(columns: &'a [Named], name: &Ident) -> Option<&'a Named> {
     found.next().filter(|column| column.is_key && found.next().is_none())
 }
 
-/// Replaces the names of keys in a SELECT, but not in the queries inside of it.
-struct NamesOfKeys<'a> {
-    columns: &'a [Named],
-    inside: usize,
-}
-
-impl VisitorMut for NamesOfKeys<'_> {
-    type Break = Infallible;
-
-    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<Infallible> {
-        self.inside += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<Infallible> {
-        self.inside -= 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Infallible> {
-        if self.inside == 0
-            && let Expr::Identifier(name) = expr
-            && let Some(key) = key(self.columns, name)
-        {
-            *expr = key.expr.clone();
-        }
-        ControlFlow::Continue(())
-    }
-}
-
 /// Replaces the names of keys in ORDER BY, unless an item has the name: an item has precedence.
-fn sort_by_keys(order: &mut OrderBy, items: &[SelectItem], keys: &mut NamesOfKeys<'_>) {
+fn sort_by_keys(order: &mut OrderBy, items: &[SelectItem], columns: &[Named]) {
     let OrderByKind::Expressions(sorted) = &mut order.kind else { return };
     let name = |item: &SelectItem| match item {
         SelectItem::ExprWithAlias { alias, .. } => Some(folded(alias)),
@@ -193,9 +159,8 @@ fn sort_by_keys(order: &mut OrderBy, items: &[SelectItem], keys: &mut NamesOfKey
     };
     let names: Vec<String> = items.iter().filter_map(name).collect();
     let unnamed: Vec<Named> =
-        keys.columns.iter().filter(|column| !names.contains(&column.name)).cloned().collect();
-    let mut keys = NamesOfKeys { columns: &unnamed, inside: 0 };
+        columns.iter().filter(|column| !names.contains(&column.name)).cloned().collect();
     for by in sorted {
-        _ = VisitMut::visit(by, &mut keys);
+        replace_names(by, |name| key(&unnamed, name).map(|key| key.expr.clone()));
     }
 }

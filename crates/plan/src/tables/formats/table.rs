@@ -3,27 +3,22 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
-use async_trait::async_trait;
-use datafusion::catalog::{Session, TableProvider};
+use datafusion::catalog::Session;
 use datafusion::common::config::CsvOptions as SourceOptions;
-use datafusion::datasource::TableType;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::{
     ArrowSource, CsvSource, FileGroup, FileScanConfigBuilder, FileSource, JsonSource,
 };
-use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::error::Result as DfResult;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
-use datafusion::physical_plan::ExecutionPlan;
 use snowmelt_execute::read::Dialect;
 use snowmelt_files::{Compression, Format};
 
 use super::{ReadOptions, TableFile, prune};
 use crate::Result;
-use crate::tables::files::{FolderColumns, columns_beside};
+use crate::tables::files::{FileTable, FolderColumns, columns_beside};
 use crate::tables::info::{ReadBytes, TableInfo};
 use crate::tables::locations::Located;
 use crate::tables::split::{self, Unit};
@@ -137,42 +132,28 @@ fn is_kept_whole(file: &TableFile) -> bool {
     plain && file.pieces.len() < super::pieces::of_lines(file.meta.size).len()
 }
 
-#[async_trait]
-impl TableProvider for FilesTable {
-    fn schema(&self) -> SchemaRef {
-        Arc::clone(self.schema.table_schema())
+impl FileTable for FilesTable {
+    fn schema(&self) -> &TableSchema {
+        &self.schema
     }
 
-    fn table_type(&self) -> TableType {
-        TableType::Base
-    }
-
-    fn supports_filters_pushdown(
-        &self,
-        filters: &[&Expr],
-    ) -> DfResult<Vec<TableProviderFilterPushDown>> {
+    fn support(&self, filter: &Expr) -> TableProviderFilterPushDown {
         // A filter that leaves out files also stays in the plan.
-        let support = |filter: &&Expr| match prune::is_of_folders(filter, &self.folder_columns) {
+        match prune::is_of_folders(filter, &self.folder_columns) {
             true => TableProviderFilterPushDown::Inexact,
             false => TableProviderFilterPushDown::Unsupported,
-        };
-        Ok(filters.iter().map(support).collect())
+        }
     }
 
-    async fn scan(
+    fn scan(
         &self,
         state: &dyn Session,
-        projection: Option<&Vec<usize>>,
+        _: Option<&Vec<usize>>,
         filters: &[Expr],
-        limit: Option<usize>,
-    ) -> DfResult<Arc<dyn ExecutionPlan>> {
+    ) -> DfResult<FileScanConfigBuilder> {
         // A filter that cannot be evaluated fails when the query runs, if it does.
         let kept = prune::kept(&self.folder_columns, filters, state).unwrap_or_default();
-        let config = FileScanConfigBuilder::new(self.url.clone(), self.source())
-            .with_file_groups(self.file_groups(&kept)?)
-            .with_projection_indices(projection.cloned())?
-            .with_limit(limit)
-            .build();
-        Ok(DataSourceExec::from_data_source(config))
+        Ok(FileScanConfigBuilder::new(self.url.clone(), self.source())
+            .with_file_groups(self.file_groups(&kept)?))
     }
 }
