@@ -42,10 +42,10 @@ pub use functions::{
 pub use tasks::{
     Clean, EXCHANGES, Edge, ExchangeOptions, FileGrant, GangAsk, GangTask, Grants, HostOutputs,
     HttpSource, KeptFooter, KeyRange, LocalFile, MARK_KEY_BYTES, MAX_FOOTERS, MAX_KEPT_FOOTER,
-    MAX_KEPT_NAME, MAX_LEVELS, MAX_MARKS, MAX_READ_BYTES, MAX_STREAMS, Mark, Medium, ObjectFooter,
-    ObjectOutput, ObjectsAt, OperatorMetric, OutputPartition, READ_BYTES, ReadRange, Receiver,
-    S3Access, ScanCounts, Task, TaskDone, TaskFailure, TaskProgress, TaskRead, TaskStreams,
-    UdfConnection, UdfGrant, UdfUse, bucket_and_key, exchange_folder, hand_over,
+    MAX_KEPT_NAME, MAX_LEVELS, MAX_MARKS, MAX_READ_BYTES, MAX_STREAMS, Mark, MediumChoice,
+    ObjectFooter, ObjectOutput, ObjectsAt, OperatorMetric, OutputPartition, READ_BYTES, ReadRange,
+    Receiver, S3Access, ScanCounts, Task, TaskDone, TaskFailure, TaskProgress, TaskRead,
+    TaskStreams, UdfConnection, UdfGrant, UdfUse, bucket_and_key, exchange_folder, hand_over,
 };
 
 /// The result type of this crate.

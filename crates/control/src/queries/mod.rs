@@ -16,7 +16,7 @@ use snowmelt_rpc::trace::{self, SPANS};
 use snowmelt_tasks::{Driver, FileRights, Frames, QueryRunner, TaskHost, WorkerLimits};
 use snowmelt_types::{ByteSize, Code, CpuMillis, ErrorReport, QueryId, Report, Tenant, micros};
 use snowmelt_wire::{
-    Clean, Drive, Frame, Kind, MAX_ANSWER_BYTES, Medium, exchange_folder, read_frame_within,
+    Clean, Drive, Frame, Kind, MAX_ANSWER_BYTES, MediumChoice, exchange_folder, read_frame_within,
 };
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -190,7 +190,7 @@ impl Queries {
         let udfs = self.prepare(tenant, request, &events).await?;
         events.send(Event::Phase { phase: Phase::Plan });
         // A query that must exchange by files runs on one host: it is given no others here.
-        let is_alone = matches!(request.options.exchange.medium, Medium::Files);
+        let is_alone = matches!(request.options.exchange.medium, MediumChoice::Files);
         let hosts = self.peers.hosts.of_query(is_alone);
         let all_cores = hosts.iter().map(|host| host.cores()).sum();
         let workers = workers(request.options.workers, all_cores)?;

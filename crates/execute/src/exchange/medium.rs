@@ -1,4 +1,4 @@
-//! How a stage writes its output for other stages, as planned. What the user chooses is `Medium` of
+//! How a stage writes its output for other stages, as planned. What the user chooses is `MediumChoice` of
 //! `crates/wire`.
 
 use snowmelt_wire::ObjectsAt;
@@ -9,7 +9,7 @@ use super::levels::Level;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exchange {
     /// The storage of the rows.
-    pub medium: Medium,
+    pub medium: StageMedium,
     /// The level of the exchange, of those between two stages.
     pub level: Level,
     /// Why the output is stored although the query exchanges by streams. `None` if there is no such
@@ -19,7 +19,7 @@ pub struct Exchange {
 
 /// The storage of the output of a stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Medium {
+pub enum StageMedium {
     /// Files that the platform grants.
     Files,
     /// Streams to the tasks of the stage's only reader, if there is room for all of them at once;
@@ -62,12 +62,12 @@ impl Exchange {
         let Level { number, of, .. } = self.level;
         let files = stored.files();
         match &self.medium {
-            Medium::Files => match self.not_streamed {
+            StageMedium::Files => match self.not_streamed {
                 Some(why) => format!("{files} ({why})"),
                 None => files.to_owned(),
             },
-            Medium::Streams => streamed.streams().to_owned(),
-            Medium::Objects(at) => {
+            StageMedium::Streams => streamed.streams().to_owned(),
+            StageMedium::Objects(at) => {
                 let level = match of {
                     1 => "1 level".to_owned(),
                     of => format!("level {number} of {of}"),
@@ -80,14 +80,14 @@ impl Exchange {
 
     /// True if the rows of the exchange are to be streamed.
     pub fn is_streamed(&self) -> bool {
-        self.medium == Medium::Streams
+        self.medium == StageMedium::Streams
     }
 
     /// Returns where the objects are, if the medium is objects.
     pub fn objects(&self) -> Option<&ObjectsAt> {
         match &self.medium {
-            Medium::Files | Medium::Streams => None,
-            Medium::Objects(at) => Some(at),
+            StageMedium::Files | StageMedium::Streams => None,
+            StageMedium::Objects(at) => Some(at),
         }
     }
 }

@@ -34,7 +34,7 @@ pub use facts::{Constant, Facts};
 pub(crate) use host::host_sources;
 pub(crate) use inputs::Inputs;
 pub use levels::{Level, levels};
-pub use medium::{Exchange, ExchangeReach, Medium};
+pub use medium::{Exchange, ExchangeReach, StageMedium};
 pub use objects::cleaner::{Cleaner, objects_at};
 pub use objects::model::{ExchangePrices, ExchangeRequests, ObjectExchange};
 pub(crate) use objects::stores::Stores;

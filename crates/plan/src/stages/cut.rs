@@ -30,7 +30,7 @@ use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning};
 use snowmelt_execute::codec;
 use snowmelt_execute::exchange::{
-    Exchange, ExchangeReadExec, Facts, Level, Medium, levels, objects_at, output_split,
+    Exchange, ExchangeReadExec, Facts, Level, StageMedium, levels, objects_at, output_split,
 };
 use snowmelt_execute::tree::{count, file_scan, is_partition_wise, with_children};
 use snowmelt_wire::ExchangeOptions;
@@ -114,8 +114,8 @@ impl Exchanges<'_> {
     /// The exchange below stage number `stage`, at a level.
     fn of(&self, stage: u32, level: Level) -> StageOutput {
         let medium = match self.options.by_objects() {
-            true => Medium::Objects(objects_at(self.options, self.folder, stage)),
-            false => Medium::Files,
+            true => StageMedium::Objects(objects_at(self.options, self.folder, stage)),
+            false => StageMedium::Files,
         };
         StageOutput::Exchange(Exchange { medium, level, not_streamed: None })
     }

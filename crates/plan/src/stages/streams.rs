@@ -17,7 +17,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::NestedLoopJoinExec;
 use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
 use datafusion::physical_plan::union::UnionExec;
-use snowmelt_execute::exchange::{ExchangeReadExec, Medium, output_split};
+use snowmelt_execute::exchange::{ExchangeReadExec, StageMedium, output_split};
 use snowmelt_execute::tree::is_partition_wise;
 
 use super::cut::{Stage, StageOutput};
@@ -34,7 +34,7 @@ pub(crate) fn choose(stages: &mut [Stage]) {
             let StageOutput::Exchange(exchange) = &mut stages[sender].output else { continue };
             exchange.not_streamed = obstacle;
             if obstacle.is_none() {
-                exchange.medium = Medium::Streams;
+                exchange.medium = StageMedium::Streams;
                 receiving.insert(reader);
             }
         }

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use datafusion::datasource::physical_plan::FileScanConfig;
 use object_store::ObjectMeta;
-use snowmelt_execute::exchange::{Exchange, ExchangeReadExec, Medium};
+use snowmelt_execute::exchange::{Exchange, ExchangeReadExec, StageMedium};
 use snowmelt_execute::faster::may_spill;
 use snowmelt_execute::scan::paths::file_path;
 use snowmelt_execute::scan::{S3Settings, is_http};
@@ -46,7 +46,7 @@ pub fn tasks(
     };
     // A stream becomes one if it is not possible when the stage begins.
     let medium = stage.exchange().map(|exchange| &exchange.medium);
-    let output = matches!(medium, Some(Medium::Files | Medium::Streams));
+    let output = matches!(medium, Some(StageMedium::Files | StageMedium::Streams));
     let scratch = may_spill(&stage.plan);
     let task = |(index, TaskPartitions { partitions, only }): (usize, TaskPartitions)| {
         let reads = match &ranges {

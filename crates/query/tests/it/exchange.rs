@@ -9,7 +9,7 @@ use snowmelt_api::Profile;
 use snowmelt_execute::exchange::ObjectExchange;
 use snowmelt_query::{QuerySpec, plan};
 use snowmelt_types::Report;
-use snowmelt_wire::{ExchangeOptions, Medium};
+use snowmelt_wire::{ExchangeOptions, MediumChoice};
 
 use crate::data;
 use crate::runner::{InProcess, RecordingReporter, answer, located, refusal, run, spec};
@@ -21,7 +21,7 @@ const JOIN: &str = "select o_orderpriority, count(*), sum(l_quantity), min(l_com
 /// A query that exchanges by objects.
 fn by_objects(query: QuerySpec, store: &SmallS3, levels: u32, combining: bool) -> QuerySpec {
     let exchange = ExchangeOptions {
-        medium: Medium::Objects,
+        medium: MediumChoice::Objects,
         locations: vec!["s3://b/".to_owned(), "s3://b/x/".to_owned()],
         levels,
         combining,

@@ -9,7 +9,7 @@ use arrow::util::pretty::pretty_format_batches;
 use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
 use snowmelt_query::{QuerySpec, RANGE_SORT_BYTES, RunOptions, plan};
 use snowmelt_types::Report;
-use snowmelt_wire::{ExchangeOptions, Medium};
+use snowmelt_wire::{ExchangeOptions, MediumChoice};
 
 use crate::data::write;
 use crate::runner::{InProcess, answer, located, options, run_with};
@@ -196,7 +196,7 @@ async fn sorts_in_ranges_read_objects() {
     let store = SmallS3::start();
     for combining in [true, false] {
         let exchange = ExchangeOptions {
-            medium: Medium::Objects,
+            medium: MediumChoice::Objects,
             locations: vec!["s3://b/tmp/".to_owned()],
             combining,
             ..ExchangeOptions::default()

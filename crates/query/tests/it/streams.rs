@@ -10,7 +10,7 @@ use arrow::util::pretty::pretty_format_batches;
 use snowmelt_api::{Profile, StageProfile};
 use snowmelt_query::{QuerySpec, RunOptions, Stragglers, plan};
 use snowmelt_types::Report;
-use snowmelt_wire::{ExchangeOptions, Medium};
+use snowmelt_wire::{ExchangeOptions, MediumChoice};
 
 use crate::gangs::Gangs;
 use crate::runner::{InProcess, answer, options, recorded, spec};
@@ -45,7 +45,7 @@ const QUERIES: &[&str] = &[
 ];
 
 fn streamed(sql: &str, workers: u32) -> QuerySpec {
-    let exchange = ExchangeOptions { medium: Medium::Streams, ..ExchangeOptions::default() };
+    let exchange = ExchangeOptions { medium: MediumChoice::Streams, ..ExchangeOptions::default() };
     QuerySpec { exchange, ..spec(sql, workers) }
 }
 

@@ -1,7 +1,7 @@
 //! The settings of a query's exchanges.
 
 use snowmelt_types::{ByteSize, ErrorReport};
-use snowmelt_wire::{ExchangeOptions, Medium};
+use snowmelt_wire::{ExchangeOptions, MediumChoice};
 
 use super::keys::{
     EXCHANGE, EXCHANGE_COMBINING, EXCHANGE_LEVELS, EXCHANGE_LOCATIONS, EXCHANGE_TASK,
@@ -52,11 +52,11 @@ impl Exchange {
     pub fn options(&self) -> Result<ExchangeOptions, ErrorReport> {
         let options = ExchangeOptions {
             medium: match self.medium.value {
-                ExchangeMedium::Auto => Medium::Auto,
-                ExchangeMedium::Files => Medium::Files,
-                ExchangeMedium::Hosts => Medium::Hosts,
-                ExchangeMedium::Streams => Medium::Streams,
-                ExchangeMedium::Objects => Medium::Objects,
+                ExchangeMedium::Auto => MediumChoice::Auto,
+                ExchangeMedium::Files => MediumChoice::Files,
+                ExchangeMedium::Hosts => MediumChoice::Hosts,
+                ExchangeMedium::Streams => MediumChoice::Streams,
+                ExchangeMedium::Objects => MediumChoice::Objects,
             },
             locations: self.locations.value.clone(),
             levels: self.levels.value,

@@ -21,8 +21,9 @@ pub const EXCHANGES: &str = "snowmelt-exchange";
 
 /// The medium that holds rows between two stages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Medium)]
 #[serde(rename_all = "kebab-case")]
-pub enum Medium {
+pub enum MediumChoice {
     /// The medium that fits the hosts of the query.
     #[default]
     Auto,
@@ -42,7 +43,7 @@ pub enum Medium {
 #[serde(default, deny_unknown_fields)]
 pub struct ExchangeOptions {
     /// The medium of the exchanged rows.
-    pub medium: Medium,
+    pub medium: MediumChoice,
     /// Places for `objects`, as `s3://bucket/prefix/`. Objects are spread over several places
     /// (Lambada 4.4.1).
     pub locations: Vec<String>,
@@ -58,7 +59,7 @@ pub struct ExchangeOptions {
 impl Default for ExchangeOptions {
     fn default() -> Self {
         Self {
-            medium: Medium::Auto,
+            medium: MediumChoice::Auto,
             locations: Vec::new(),
             levels: 1,
             combining: true,
@@ -70,12 +71,12 @@ impl Default for ExchangeOptions {
 impl ExchangeOptions {
     /// True if rows are exchanged by objects.
     pub fn by_objects(&self) -> bool {
-        self.medium == Medium::Objects
+        self.medium == MediumChoice::Objects
     }
 
     /// True if rows are streamed between stages that can run at the same time.
     pub fn by_streams(&self) -> bool {
-        self.medium == Medium::Streams
+        self.medium == MediumChoice::Streams
     }
 
     /// Checks the options.
@@ -183,7 +184,7 @@ mod tests {
 
     fn objects(locations: &[&str]) -> ExchangeOptions {
         let locations = locations.iter().map(|location| (*location).to_owned()).collect();
-        ExchangeOptions { medium: Medium::Objects, locations, ..ExchangeOptions::default() }
+        ExchangeOptions { medium: MediumChoice::Objects, locations, ..ExchangeOptions::default() }
     }
 
     fn refusal(options: &ExchangeOptions) -> String {

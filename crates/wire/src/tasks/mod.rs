@@ -22,8 +22,8 @@ mod streams;
 mod task;
 
 pub use exchange::{
-    Clean, EXCHANGES, ExchangeOptions, MAX_LEVELS, Medium, ObjectOutput, ObjectsAt, bucket_and_key,
-    exchange_folder,
+    Clean, EXCHANGES, ExchangeOptions, MAX_LEVELS, MediumChoice, ObjectOutput, ObjectsAt,
+    bucket_and_key, exchange_folder,
 };
 pub use footer::{KeptFooter, MAX_FOOTERS, MAX_KEPT_FOOTER, MAX_KEPT_NAME, ObjectFooter};
 pub use gang::{GangAsk, GangTask};
