@@ -48,3 +48,22 @@ async fn values_of_no_row() {
     ])
     .await;
 }
+
+/// An aggregate behind the name of a derived table, in a subquery.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn values_of_derived_tables() {
+    check(&[
+        ("select k, (select l.c from (select count(*) c from u where b = k) l) from t order by k", &["1|1", "2|1", "3|0"]),
+        ("select k, (select l.c from (select count(*) c from u where b = k) l where l.c > 0) from t order by k",
+            &["1|1", "2|1", "3|"]),
+        ("select k, (select c + 1 from (select count(*) c from u where b = k) l where c = 0) is null from t order by k",
+            &["1|true", "2|true", "3|false"]),
+        ("select k from t where (select l.c from (select count(*) c from u where b = k) l where l.c < 1) = 0", &["3"]),
+        ("select k from t where exists (select 1 from (select count(*) c from u where b = k) l where c = 0)", &["3"]),
+        ("select k, (with l as (select count(*) c from u where b = k) select c from l where c > 0) from t order by k",
+            &["1|1", "2|1", "3|"]),
+        ("select k, (select s from (select sum(b) s from u where b = k) l(s) where s is null) is null from t order by k",
+            &["1|true", "2|true", "3|true"]),
+    ])
+    .await;
+}

@@ -3,6 +3,7 @@
 //! the first rule of the optimiser, but for the keys of null-safe joins, which are made after the
 //! last.
 
+mod derived_tables;
 mod guards;
 mod lateral;
 mod nearest;
@@ -23,7 +24,8 @@ pub(crate) use null_safe::{PlainKeys, with_null_safe_keys};
 /// A plan with the answer that SQL defines.
 pub(crate) fn exact(plan: LogicalPlan) -> Result<LogicalPlan> {
     let plan = lateral::join_lateral(nearest::join_nearest(plan)?)?;
-    let plan = outer_rows::for_each_outer_row(unnest_keys::forget_keys(plan)?)?;
+    let plan = derived_tables::without_names(unnest_keys::forget_keys(plan)?)?;
+    let plan = outer_rows::for_each_outer_row(plan)?;
     let plan = guards::respect_guards(plan)?;
     let plan = null_in::respect_nulls(set_operations::count_duplicates(plan)?)?;
     per_key::by_key(subquery_values::as_values(plan)?)
