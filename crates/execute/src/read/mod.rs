@@ -49,9 +49,9 @@ pub use decoders::CsvDecoder;
 pub use dialect::day_form::DayForm;
 pub use dialect::header::{Header, MAX_COLUMNS, split_header, values, without_mark};
 pub use dialect::notation::Notation;
-pub use dialect::quotes::Quotes;
+pub use dialect::quotes::{QuoteFault, Quotes};
 pub use dialect::{Dialect, Encoding, ObjectLayout};
-pub use reports::{corrupt, escaped, not_inflated, wrong_line, wrong_object};
+pub use reports::{corrupt, not_inflated, unclear_value, wrong_line, wrong_object};
 pub use sheet::{
     Book, CellValue, Cells, MAX_FILE_BYTES, SHEET_COLUMNS, SHEET_ROWS, SheetPlace, cell_name,
 };

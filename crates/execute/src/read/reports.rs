@@ -5,8 +5,8 @@ use std::path::Path;
 use snowmelt_files::{Compression, Format, Kind};
 use snowmelt_types::{Code, ErrorReport};
 
-use super::MAX_RECORD_BYTES;
 use super::blocks::BlockFault;
+use super::{MAX_RECORD_BYTES, QuoteFault};
 
 /// The most characters of a value or a message of a decoder that are shown: it may be a record.
 const MAX_SHOWN: usize = 200;
@@ -99,7 +99,7 @@ pub(super) fn of_fault(
             ),
         )
         .hint("run the query with --workers 1, or compress the file: then it is not divided"),
-        BlockFault::Escaped(line) => escaped(file, at(line)),
+        BlockFault::Quotes(line, fault) => unclear_value(file, at(line), *fault),
         BlockFault::Frame(objects, why) => wrong_object(file, Some(objects + 1), why),
         BlockFault::Open(line) => ErrorReport::new(
             Code::FILE_LINE,
@@ -109,13 +109,17 @@ pub(super) fn of_fault(
     })
 }
 
-/// A record in which a quotation mark may be escaped, which its file's dialect does not know.
-pub fn escaped(file: &str, line: Option<u64>) -> ErrorReport {
-    let message = format!(
-        "{}: a value goes on behind a quotation mark that has a backslash before it",
-        in_line(file, line)
-    );
-    ErrorReport::new(Code::FILE_LINE, message).hint(
-        "if backslashes escape marks in this file, write read_csv('…', escape => '\\') in FROM",
-    )
+/// A record with a value whose end is not known. The line is the one in which the record begins.
+pub fn unclear_value(file: &str, line: Option<u64>, fault: QuoteFault) -> ErrorReport {
+    let (why, hint) = match fault {
+        QuoteFault::Escaped => (
+            "a value goes on behind a quotation mark that has a backslash before it",
+            "if backslashes escape marks in this file, write read_csv('…', escape => '\\') in FROM",
+        ),
+        QuoteFault::InDoubt => (
+            "a quoted value of the record that begins here goes on over the end of its line, and has a mark before it that may have been meant as its end",
+            "write marks inside of values twice (\"27\"\"\",5), or read the file without marks, which then are parts of the values: read_csv('…', quote => '')",
+        ),
+    };
+    ErrorReport::new(Code::FILE_LINE, format!("{}: {why}", in_line(file, line))).hint(hint)
 }

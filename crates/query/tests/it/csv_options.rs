@@ -206,6 +206,32 @@ async fn marks_inside_of_values_are_read_if_the_query_says_so() {
     same_for_all(sql, root, "|100000|some\"text\"0|").await;
 }
 
+/// Else the records up to the next mark would vanish in the value.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_value_that_may_have_ended_in_an_earlier_line_is_refused_with_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let wide: String = (0..150_000).map(|n| format!("\"x\",{n}\n")).collect();
+    for wrong in ["\"27\"\",5", "\"27\" x,5"] {
+        put(&root.join("t.csv"), format!("s,n\na,1\n{wrong}\nb,2\n\"x\",3\n")).await;
+        put(&root.join("wide.csv"), format!("s,n\n{wide}{wrong}\nb,2\n\"x\",3\n")).await;
+        for (file, line) in [("t.csv", 3), ("wide.csv", 150_002)] {
+            for ignores in ["", ", ignore_errors => true"] {
+                let sql = format!(
+                    "select count(*), max(s) from read_csv('{file}', strict_mode => false{ignores})"
+                );
+                let report = failure(&located(&sql, root), InProcess::default()).await;
+                assert!(report.contains("SM-0119"), "{report}");
+                assert!(report.contains(&format!("{file}`, line {line}: ")), "{report}");
+                assert!(report.contains("meant as its end"), "{report}");
+            }
+        }
+    }
+    put(&root.join("t.csv"), "s,n\n\"27\"\",b\",5\n\"x \"\"y\"\" z\nw\",6\n").await;
+    let sql = "select replace(s, chr(10), '/'), n from read_csv('t.csv', strict_mode => false) order by n";
+    same_for_all(sql, root, "|27\",b|5|\n|x\"y\"z/w|6|").await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn columns_may_have_dates_of_different_forms() {
     let folder = tempfile::tempdir().unwrap();

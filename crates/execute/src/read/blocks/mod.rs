@@ -14,7 +14,7 @@ use futures::TryStreamExt;
 use snowmelt_files::Compression;
 
 use super::dialect::quotes::position;
-use super::{Dialect, Framer, MAX_RECORD_BYTES, ObjectLayout, Quotes, without_mark};
+use super::{Dialect, Framer, MAX_RECORD_BYTES, ObjectLayout, QuoteFault, Quotes, without_mark};
 use inflate::{Inflated, Inflater};
 use range::ByteStream;
 use recode::Recoder;
@@ -42,9 +42,8 @@ pub(crate) enum BlockFault {
     Long(u64),
     /// The text ends in a quotation: the number of the line in which its record begins.
     Open(u64),
-    /// A quotation mark may be escaped by a backslash: the number of the line in which its record
-    /// begins.
-    Escaped(u64),
+    /// The end of a value is not known: the number of the line in which its record begins, and why.
+    Quotes(u64, QuoteFault),
     /// An object cannot be read: the number of objects before it, and the reason.
     Frame(u64, &'static str),
 }
@@ -110,8 +109,9 @@ impl BlockReader {
                     self.end()?;
                 }
             }
-            if self.quotes.as_ref().is_some_and(Quotes::is_escaped) {
-                return Err(BlockFault::Escaped(self.line + newlines(&self.buffer[..self.whole])));
+            if let Some(fault) = self.quotes.as_ref().and_then(Quotes::fault) {
+                let line = self.line + newlines(&self.buffer[..self.whole]);
+                return Err(BlockFault::Quotes(line, fault));
             }
             if self.buffer.len() - self.whole > MAX_RECORD_BYTES {
                 return Err(BlockFault::Long(self.line + newlines(&self.buffer[..self.whole])));
@@ -292,7 +292,7 @@ mod tests {
     #[tokio::test]
     async fn a_mark_that_may_be_escaped_is_a_fault() {
         let escaped = blocks(&["a,b\n1,2\n3,\"x \\\"y\\\"\"\n4,5\n"], true).await;
-        assert!(matches!(escaped, Err(BlockFault::Escaped(2))), "{escaped:?}");
+        assert!(matches!(escaped, Err(BlockFault::Quotes(2, QuoteFault::Escaped))), "{escaped:?}");
     }
 
     #[tokio::test]

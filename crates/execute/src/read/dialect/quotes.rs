@@ -16,7 +16,21 @@ pub struct Quotes {
     state: State,
     /// The byte before the next one, inside a quotation.
     before: u8,
-    is_escaped: bool,
+    /// Behind a doubled mark, and spaces at most, where a dialect takes marks inside of values.
+    behind_double: bool,
+    /// True if the value has a mark that may have been meant as its end.
+    in_doubt: bool,
+    fault: Option<QuoteFault>,
+}
+
+/// Why the end of a value is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuoteFault {
+    /// A value goes on behind a mark with a backslash before it, although the dialect has no escapes.
+    Escaped,
+    /// A value goes on over the end of a line, and has a mark before it that may have been meant as
+    /// its end: the records behind it would become a part of the value.
+    InDoubt,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +53,17 @@ impl Quotes {
     /// Creates the state at the beginning of a record.
     pub fn new(dialect: &Dialect) -> Self {
         let Dialect { delimiter, quote, escape, tolerant, .. } = *dialect;
-        let state = State::Start;
-        Self { delimiter, quote, escape, tolerant, state, before: 0, is_escaped: false }
+        Self {
+            delimiter,
+            quote,
+            escape,
+            tolerant,
+            state: State::Start,
+            before: 0,
+            behind_double: false,
+            in_doubt: false,
+            fault: None,
+        }
     }
 
     /// True if the text ends inside a quotation.
@@ -48,10 +71,9 @@ impl Quotes {
         matches!(self.state, State::Quoted | State::Escaped)
     }
 
-    /// True if a value goes on behind a mark with a backslash before it, although the dialect has no
-    /// escapes. Nothing behind it was scanned.
-    pub fn is_escaped(&self) -> bool {
-        self.is_escaped
+    /// Why the end of a value is not known, if it is not. Nothing behind that value was scanned.
+    pub fn fault(&self) -> Option<QuoteFault> {
+        self.fault
     }
 
     /// Scans the next bytes. Gives the index after the last line break among them that ends a
@@ -59,22 +81,23 @@ impl Quotes {
     pub fn scan(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut at = 0;
         let mut last = None;
-        while at < bytes.len() && !self.is_escaped {
+        while at < bytes.len() && self.fault.is_none() {
             let rest = &bytes[at..];
             match self.state {
-                State::Quoted => match self.special(rest) {
-                    None => {
+                State::Quoted => {
+                    let found = self.special(rest);
+                    self.inside(&rest[..found.unwrap_or(rest.len())]);
+                    let Some(found) = found else {
                         self.before = rest[rest.len() - 1];
                         return last;
-                    }
-                    Some(found) => {
-                        let mark = Some(rest[found]) == self.quote;
-                        self.state = if mark { State::Mark } else { State::Escaped };
-                        self.before = found.checked_sub(1).map_or(self.before, |end| rest[end]);
-                        at += found + 1;
-                    }
-                },
+                    };
+                    let mark = Some(rest[found]) == self.quote;
+                    self.state = if mark { State::Mark } else { State::Escaped };
+                    self.before = found.checked_sub(1).map_or(self.before, |end| rest[end]);
+                    at += found + 1;
+                }
                 State::Escaped => {
+                    self.inside(&rest[..1]);
                     self.state = State::Quoted;
                     at += 1;
                 }
@@ -117,7 +140,20 @@ impl Quotes {
         }
     }
 
+    /// Looks at a part of a quoted value that has neither marks nor escapes.
+    fn inside(&mut self, part: &[u8]) {
+        if self.behind_double {
+            let next = part.iter().copied().find(|byte| *byte != b' ' || self.separates(b' '));
+            self.in_doubt |= next.is_some_and(|byte| self.separates(byte));
+            self.behind_double = next.is_none();
+        }
+        if self.in_doubt && part.contains(&b'\n') {
+            self.fault = Some(QuoteFault::InDoubt);
+        }
+    }
+
     fn behind_mark(&mut self, byte: u8) {
+        let before = self.state;
         self.state = match byte {
             // Behind spaces, it is a mark that may end the value itself.
             mark if Some(mark) == self.quote && self.state == State::Spaces => State::Mark,
@@ -128,22 +164,38 @@ impl Quotes {
             _ if self.tolerant => State::Quoted,
             _ => State::Plain,
         };
-        self.is_escaped =
-            self.state == State::Plain && self.escape.is_none() && self.before == b'\\';
+        self.behind_double = false;
+        match self.state {
+            State::Quoted if before == State::Mark && Some(byte) == self.quote => {
+                self.behind_double = self.tolerant;
+            }
+            // The mark before it is a part of the value.
+            State::Quoted | State::Escaped => self.in_doubt = true,
+            State::Mark => self.in_doubt = true,
+            State::Plain if self.escape.is_none() && self.before == b'\\' => {
+                self.fault = Some(QuoteFault::Escaped);
+            }
+            State::Start | State::Plain => self.in_doubt = false,
+            State::Spaces => {}
+        }
         self.before = byte;
     }
 
     /// The index after the first line break that ends a record of a text. All of the text if there
     /// is none.
     pub(crate) fn first_record(&self, bytes: &[u8]) -> usize {
-        let state = State::Start;
-        let is_escaped = false;
-        let mut quotes = Self { state, is_escaped, ..self.clone() };
+        let mut quotes = Self {
+            state: State::Start,
+            behind_double: false,
+            in_doubt: false,
+            fault: None,
+            ..self.clone()
+        };
         let mut at = 0;
         while let Some(end) = position(&bytes[at..], b'\n') {
             let line = &bytes[at..=at + end];
             at += line.len();
-            if quotes.scan(line).is_some() || quotes.is_escaped {
+            if quotes.scan(line).is_some() || quotes.fault.is_some() {
                 return at;
             }
         }
@@ -209,10 +261,12 @@ mod tests {
         ] {
             let mut plain = quotes();
             let found = plain.scan(text.as_bytes());
-            assert_eq!(plain.is_escaped().then_some(found), is_escaped, "{text}");
+            let fault = is_escaped.map(|_| QuoteFault::Escaped);
+            assert_eq!(plain.fault(), fault, "{text}");
+            assert_eq!(fault.map(|_| found), is_escaped, "{text}");
             let mut escaped = Quotes::new(&known);
             let found = escaped.scan(text.as_bytes());
-            assert!(!escaped.is_escaped());
+            assert_eq!(escaped.fault(), None);
             assert_eq!(found, is_escaped.map(|_| end), "{text}");
         }
         let none = Dialect { quote: None, ..Dialect::of(Format::Csv) };
@@ -223,7 +277,7 @@ mod tests {
     fn marks_inside_of_values_may_be_parts_of_them() {
         let tolerant = Dialect { tolerant: true, ..Dialect::of(Format::Csv) };
         for (text, expected) in [
-            ("\"a \"b\" c\n\",1\n2", (Some(13), false)),
+            ("\"a\n \"b\" c\",1\n2", (Some(13), false)),
             ("\"a\" ,1\nb", (Some(7), false)),
             ("\"a\" \"\n1\n", (Some(8), false)),
             ("\"a\"b\n", (None, true)),
@@ -234,6 +288,34 @@ mod tests {
                 let last = quotes.scan(&text.as_bytes()[at..]).map(|end| end + at).or(first);
                 assert_eq!((last, quotes.is_open()), expected, "{text:?} {at}");
             }
+        }
+    }
+
+    #[test]
+    fn a_value_that_may_have_ended_in_an_earlier_line_is_found() {
+        let tolerant = Dialect { tolerant: true, ..Dialect::of(Format::Csv) };
+        let doubt = Some(QuoteFault::InDoubt);
+        for (text, fault) in [
+            ("1\n\"27\"\",5\n\"28\"\",6\n", doubt),
+            ("1\n\"27\"\" ,5\n\"x\",6\n", doubt),
+            ("1\n\"27\" x,5\n\"x\",6\n", doubt),
+            ("1\n\"27\" \" x,5\n\"x\",6\n", doubt),
+            ("1\n\"27\"\"\r\n\"x\"\n", doubt),
+            ("1\n\"27\"\",5\",6\n\"x\ny\"\n", None),
+            ("1\n\"27\"\"\",5\n\"x\ny\"\n", None),
+            ("1\n\"a \"\"b\"\" c\nd\",5\n", None),
+            ("1\n\"a\n\"b\" c\",5\n\"x\ny\"\n", None),
+            ("1\n\"\",5\n\"x\ny\",6\n", None),
+        ] {
+            for at in 0..text.len() {
+                let mut quotes = Quotes::new(&tolerant);
+                quotes.scan(&text.as_bytes()[..at]);
+                quotes.scan(&text.as_bytes()[at..]);
+                assert_eq!(quotes.fault(), fault, "{text:?} {at}");
+            }
+            let mut strict = quotes();
+            strict.scan(text.as_bytes());
+            assert_eq!(strict.fault(), None, "{text:?}");
         }
     }
 

@@ -7,8 +7,8 @@ use arrow::datatypes::{DataType, Field, FieldRef, Schema};
 use object_store::ObjectMeta;
 use snowmelt_execute::context::BATCH_ROWS;
 use snowmelt_execute::read::{
-    CsvDecoder, Decoder, Dialect, Header, MAX_COLUMNS, MAX_HEADER_BYTES, Quotes, escaped, newlines,
-    split_header, values, wrong_line,
+    CsvDecoder, Decoder, Dialect, Header, MAX_COLUMNS, MAX_HEADER_BYTES, Quotes, newlines,
+    split_header, unclear_value, values, wrong_line,
 };
 use snowmelt_files::{Compression, Kind};
 use snowmelt_types::ErrorReport;
@@ -83,8 +83,8 @@ fn tell(sample: &Sample, usual: &Dialect, options: &CsvOptions, name: &str) -> R
     let mut quotes = Quotes::new(&dialect);
     let end = quotes.scan(&text).unwrap_or(0);
     let last_line = dialect.skip + newlines(&text[..end]) + 1;
-    if quotes.is_escaped() {
-        return Err(wrong(escaped(name, Some(last_line))));
+    if let Some(fault) = quotes.fault() {
+        return Err(wrong(unclear_value(name, Some(last_line), fault)));
     }
     if sample.whole && end < text.len() {
         let why = "a quotation that begins in this record has no end";

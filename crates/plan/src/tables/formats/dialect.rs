@@ -6,7 +6,9 @@
 
 use std::borrow::Cow;
 
-use snowmelt_execute::read::{Dialect, Encoding, Quotes, Recoder, without_lines, without_mark};
+use snowmelt_execute::read::{
+    Dialect, Encoding, QuoteFault, Quotes, Recoder, without_lines, without_mark,
+};
 
 use super::options::CsvOptions;
 use super::sample::Sample;
@@ -53,7 +55,7 @@ pub(super) fn recognise(sample: &Sample, usual: &Dialect, options: &CsvOptions) 
     let mut found = divided(text, sample.whole, &dialect, options);
     let mut quotes = Quotes::new(&found);
     quotes.scan(text);
-    if quotes.is_escaped() && options.escape.is_none() {
+    if quotes.fault() == Some(QuoteFault::Escaped) && options.escape.is_none() {
         dialect.escape = Some(b'\\');
         found = divided(text, sample.whole, &dialect, options);
     }
