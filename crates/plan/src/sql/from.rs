@@ -2,9 +2,9 @@
 //!
 //! `FROM t` is `FROM t SELECT *`, as in DuckDB: the planner would select no column. `LATERAL unnest(l)`
 //! is UNNEST, which may refer to other tables anyway, and so is `generate_series(1, t.n)`: as a table,
-//! the planner has it of constants only. WITH ORDINALITY is one more list.
+//! the planner has it of constants only. WITH ORDINALITY is one more list; behind all other tables it is
+//! refused, because the planner ignores it.
 
-use std::convert::Infallible;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
@@ -18,23 +18,41 @@ use super::meaning::call;
 /// Functions that give a list, and rows where they are called in FROM.
 const SERIES: [&str; 2] = ["generate_series", "range"];
 
-/// Writes the tables of a query.
-pub(crate) fn write(query: &mut Query) {
-    _ = VisitMut::visit(query, &mut TableVisitor);
+const ORDINALITY: (&str, &str) = (
+    "WITH ORDINALITY numbers the rows of unnest, generate_series and range only",
+    "number other rows with row_number() OVER (ORDER BY …), or in the table function",
+);
+
+/// Writes the tables of a query. An error is the reason why a table is refused, with a hint.
+pub(crate) fn write(query: &mut Query) -> Result<(), (&'static str, &'static str)> {
+    match VisitMut::visit(query, &mut TableVisitor) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(refusal) => Err(refusal),
+    }
 }
 
 struct TableVisitor;
 
 impl VisitorMut for TableVisitor {
-    type Break = Infallible;
+    type Break = (&'static str, &'static str);
 
-    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Infallible> {
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Self::Break> {
         select.from.iter_mut().for_each(joined);
         if select.flavor == SelectFlavor::FromFirstNoSelect {
             select.flavor = SelectFlavor::Standard;
             select.projection = vec![SelectItem::Wildcard(Default::default())];
         }
         ControlFlow::Continue(())
+    }
+
+    /// Comes after the SELECT: what still has numbers is no list.
+    fn pre_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<Self::Break> {
+        match table {
+            TableFactor::Table { with_ordinality: true, .. }
+            | TableFactor::Function { with_ordinality: true, .. }
+            | TableFactor::UNNEST { with_ordinality: true, .. } => ControlFlow::Break(ORDINALITY),
+            _ => ControlFlow::Continue(()),
+        }
     }
 }
 

@@ -166,7 +166,7 @@ fn accept_sql(
     {
         return Err(refusal);
     }
-    from::write(&mut query);
+    from::write(&mut query).map_err(|(message, hint)| unsupported(message, hint))?;
     samples::write(&mut query).map_err(|(message, hint)| refused(message, hint))?;
     asof::write(&mut query).map_err(|(message, hint)| refused(message, hint))?;
     let query = DfStatement::Statement(Box::new(SqlStatement::Query(query)));
@@ -249,6 +249,10 @@ fn refused(message: &str, hint: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use snowmelt_types::Report;
+
+fn unsupported(message: &str, hint: &str) -> Error {
+    Error::Sql(Box::new(ErrorReport::new(Code::PLAN_UNSUPPORTED, message).hint(hint)))
+}
 
     use super::*;
 

@@ -55,7 +55,6 @@ type FunctionError = (String, Box<ErrorReport>);
 struct FromCall {
     name: ObjectName,
     args: Vec<FunctionArg>,
-    with_ordinality: bool,
     alias: Option<TableAlias>,
 }
 
@@ -69,9 +68,10 @@ impl VisitorMut for FromCallVisitor {
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<FunctionError> {
         let Some(call) = self.call(factor) else { return ControlFlow::Continue(()) };
         self.check(&call)?;
-        let FromCall { name, args, with_ordinality, alias } = call;
+        let FromCall { name, args, alias } = call;
         // A function of constants may be on any side of a join.
         let lateral = args.visit(&mut ColumnBreak).is_break();
+        let with_ordinality = false;
         *factor = TableFactor::Function { lateral, name, args, with_ordinality, alias };
         ControlFlow::Continue(())
     }
@@ -99,21 +99,19 @@ impl FromCallVisitor {
     /// Takes the parts of a call out of `f(x)`, `LATERAL f(x)` or `TABLE(f(x))`.
     fn call(&self, factor: &mut TableFactor) -> Option<FromCall> {
         match factor {
-            TableFactor::Table { name, args: Some(args), with_ordinality, alias, .. } => {
+            TableFactor::Table { name, args: Some(args), alias, .. } => {
                 self.columns(name)?;
                 Some(FromCall {
                     name: name.clone(),
                     args: std::mem::take(&mut args.args),
-                    with_ordinality: *with_ordinality,
                     alias: alias.take(),
                 })
             }
-            TableFactor::Function { name, args, with_ordinality, alias, .. } => {
+            TableFactor::Function { name, args, alias, .. } => {
                 self.columns(name)?;
                 Some(FromCall {
                     name: name.clone(),
                     args: std::mem::take(args),
-                    with_ordinality: *with_ordinality,
                     alias: alias.take(),
                 })
             }
@@ -125,7 +123,7 @@ impl FromCallVisitor {
                 };
                 let name = function.name.clone();
                 let alias = alias.take();
-                Some(FromCall { name, args, with_ordinality: false, alias })
+                Some(FromCall { name, args, alias })
             }
             _ => None,
         }
@@ -133,11 +131,6 @@ impl FromCallVisitor {
 
     fn check(&self, call: &FromCall) -> ControlFlow<FunctionError> {
         let name = written(&call.name);
-        if call.with_ordinality {
-            let message = format!("`{name}` cannot be called WITH ORDINALITY");
-            let hint = "let the function yield a column with the number of the row";
-            return wrong(name, message, hint);
-        }
         let by_position =
             |arg: &FunctionArg| matches!(arg, FunctionArg::Unnamed(FunctionArgExpr::Expr(_)));
         if !call.args.iter().all(by_position) {
