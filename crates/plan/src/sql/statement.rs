@@ -8,7 +8,8 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::parser::{DFParserBuilder, Statement as DfStatement};
 use datafusion::sql::sqlparser::ast::{
-    Expr, ObjectName, ObjectNamePart, Query, SetExpr, Statement as SqlStatement, Visit, Visitor,
+    Expr, ObjectName, ObjectNamePart, Query, Select, SetExpr, Statement as SqlStatement, Visit,
+    Visitor,
 };
 use snowmelt_execute::checked;
 use snowmelt_types::{Code, ErrorReport};
@@ -195,6 +196,13 @@ impl Visitor for ReadOnlyCheck {
         }
     }
 
+    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<Error> {
+        match equivalents::refused_groups(select) {
+            Some((message, hint)) => ControlFlow::Break(refused(message, hint)),
+            None => ControlFlow::Continue(()),
+        }
+    }
+
     fn pre_visit_relation(&mut self, relation: &ObjectName) -> ControlFlow<Error> {
         if let [ObjectNamePart::Identifier(name)] = relation.0.as_slice()
             && name.quote_style == Some('\'')
@@ -242,6 +250,10 @@ fn not_a_query(text: &str) -> Error {
     )
 }
 
+fn unsupported(message: &str, hint: &str) -> Error {
+    Error::Sql(Box::new(ErrorReport::new(Code::PLAN_UNSUPPORTED, message).hint(hint)))
+}
+
 fn refused(message: &str, hint: &str) -> Error {
     Error::Sql(Box::new(ErrorReport::new(Code::SQL_SYNTAX, message).hint(hint)))
 }
@@ -249,10 +261,6 @@ fn refused(message: &str, hint: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use snowmelt_types::Report;
-
-fn unsupported(message: &str, hint: &str) -> Error {
-    Error::Sql(Box::new(ErrorReport::new(Code::PLAN_UNSUPPORTED, message).hint(hint)))
-}
 
     use super::*;
 

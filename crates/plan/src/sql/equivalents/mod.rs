@@ -33,6 +33,7 @@ use super::meaning::text;
 pub(crate) use clauses::refused as refused_clause;
 pub(crate) use exclusions::refused as refused_frame;
 pub(crate) use functions::known;
+pub(crate) use groups::refused as refused_groups;
 pub(crate) use hints::{of_unknown_function, of_wrong_text};
 
 /// Whether there is a function of this name.
