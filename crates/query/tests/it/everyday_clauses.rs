@@ -26,6 +26,15 @@ async fn bounds_in_either_order() {
             &["||true"],
         ),
         ("select k from t where k between symmetric 3 and 2 and k <> 2", &["3"]),
+        // It is a name where no bound follows.
+        (
+            "select 5 between symmetric and 9, 5 not between symmetric and 9, 5 between s.symmetric and 9 and true from (values (4)) s(symmetric)",
+            &["true|false|true"],
+        ),
+        (
+            "select 5 between asymmetric and 9, 5 between symmetric.asymmetric and 1, 5 between symmetric asymmetric and 1 from (values (4)) symmetric(asymmetric)",
+            &["true|false|false"],
+        ),
     ])
     .await;
     let (names, _) = table("select 1 between symmetric 2 and 0", 1).await.unwrap();

@@ -1,8 +1,12 @@
 //! `x BETWEEN SYMMETRIC a AND b`, and `ASYMMETRIC`, which is what BETWEEN is without a word.
+//!
+//! Each may also be the name of a column or of its table, which PostgreSQL and DuckDB do not allow:
+//! `x BETWEEN symmetric AND b`. So they are where no bound follows.
 
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+use datafusion::sql::sqlparser::tokenizer::Token;
 
 use crate::sql::meaning::{NOT_SYMMETRIC, SYMMETRIC};
 
@@ -13,6 +17,9 @@ pub(super) fn behind(
     precedence: u8,
 ) -> Option<Result<Expr, ParserError>> {
     use Keyword::{ASYMMETRIC, BETWEEN, NOT};
+    if is_name(parser) {
+        return None;
+    }
     if parser.parse_keywords(&[BETWEEN, Keyword::SYMMETRIC]) {
         return Some(bounds(parser, left, SYMMETRIC, precedence));
     }
@@ -22,6 +29,24 @@ pub(super) fn behind(
     let negated = parser.parse_keywords(&[NOT, BETWEEN, ASYMMETRIC]);
     let is_plain = negated || parser.parse_keywords(&[BETWEEN, ASYMMETRIC]);
     is_plain.then(|| parser.parse_between(left.clone(), negated))
+}
+
+/// Whether the word behind BETWEEN or NOT BETWEEN is itself a bound.
+fn is_name(parser: &Parser<'_>) -> bool {
+    let [first, second, third, fourth] = parser.peek_tokens_ref();
+    let next = match &first.token {
+        Token::Word(word) if word.keyword == Keyword::BETWEEN => [second, third],
+        Token::Word(word) if word.keyword == Keyword::NOT => [third, fourth],
+        _ => return false,
+    };
+    let [word, behind] = next.map(|token| &token.token);
+    let is_word = matches!(word, Token::Word(word)
+        if matches!(word.keyword, Keyword::SYMMETRIC | Keyword::ASYMMETRIC));
+    is_word
+        && match behind {
+            Token::Word(word) => word.keyword == Keyword::AND,
+            behind => matches!(behind, Token::Period | Token::DoubleColon),
+        }
 }
 
 fn bounds(
