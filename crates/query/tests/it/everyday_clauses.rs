@@ -51,11 +51,19 @@ async fn uuids_are_texts_of_one_form() {
             &[&format!("{UUID}||")]),
         ("select count(*) from u where try_cast(a as uuid) is null", &["5"]),
         ("select length(gen_random_uuid()::uuid)", &["36"]),
+        ("select 'A0EEBC999C0B4EF8BB6D6BB9BD380A11'::\"uuid\", x'A0EEBC999C0B4EF8BB6D6BB9BD380A11'::uuid",
+            &[&format!("{UUID}|{UUID}")]),
+        ("select ['A0EEBC999C0B4EF8BB6D6BB9BD380A11', null]::uuid[], try_cast(['x'] as uuid[]), null::uuid[]",
+            &[&format!("[{UUID}, ]|[]|")]),
+        ("select try_cast(x'41' as uuid), try_cast(a as uuid) from u where b = 1", &["|"]),
     ])
     .await;
     check_refusals(&[
         ("select a::uuid from u", "`x` is no UUID"),
         ("select 'a0eebc99'::uuid", "`a0eebc99` is no UUID"),
+        ("select x'41'::uuid", "1 byte is no UUID"),
+        ("select ['a0eebc99']::uuid[]", "`a0eebc99` is no UUID"),
+        ("select a::uuid[] from u", "takes a list"),
         ("select k::uuid from t", "Cannot convert BIGINT to a UUID"),
     ])
     .await;

@@ -27,20 +27,23 @@ fn text(types: &[DataType], _: &[Option<&ScalarValue>]) -> Result<DataType> {
     match of {
         DataType::Dictionary(_, of) if of.is_string() => Ok(DataType::Utf8),
         of if of.is_string() || of.is_null() || is_bytes(of) => Ok(DataType::Utf8),
-        of => plan_err!("Cannot convert {} to a UUID, which is made of a text", sql_name(of)),
+        of => plan_err!(
+            "Cannot convert {} to a UUID, which is made of a text or of 16 bytes",
+            sql_name(of)
+        ),
     }
 }
 
 /// Parquet's UUIDs are 16 bytes.
 fn is_bytes(of: &DataType) -> bool {
-    matches!(of, DataType::FixedSizeBinary(16))
+    of.is_binary() || matches!(of, DataType::FixedSizeBinary(16))
 }
 
 /// UUIDs of texts. A text that is none is an error, or null if `tries`.
 fn uuids(column: &ArrayRef, tries: bool) -> Result<ArrayRef> {
     if is_bytes(column.data_type()) {
         let bytes = cast(column, &DataType::Binary)?;
-        return Ok(Arc::new(of_bytes(bytes.as_binary::<i32>())));
+        return of_bytes(bytes.as_binary::<i32>(), tries);
     }
     let texts = cast(column, &DataType::Utf8)?;
     let mut found = StringBuilder::with_capacity(texts.len(), texts.len() * 36);
@@ -63,10 +66,22 @@ fn uuids(column: &ArrayRef, tries: bool) -> Result<ArrayRef> {
     Ok(Arc::new(found.finish()))
 }
 
-fn of_bytes(column: &BinaryArray) -> StringArray {
+fn of_bytes(column: &BinaryArray, tries: bool) -> Result<ArrayRef> {
+    let wrong_length = column.iter().flatten().find(|bytes| bytes.len() != BYTES);
+    if let Some(bytes) = wrong_length.filter(|_| !tries) {
+        let message = match bytes.len() {
+            1 => "1 byte is no UUID".to_owned(),
+            count => format!("{count} bytes are no UUID"),
+        };
+        return Err(wrong(
+            message,
+            "a UUID has 16 bytes; try_cast(x AS uuid) gives null for other values",
+        ));
+    }
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let text = |bytes: Option<&[u8]>| bytes.filter(|bytes| bytes.len() == BYTES).map(hex);
-    column.iter().map(|bytes| text(bytes).map(|digits| written(&digits))).collect()
+    let texts = column.iter().map(|bytes| text(bytes).map(|digits| written(&digits)));
+    Ok(Arc::new(texts.collect::<StringArray>()))
 }
 
 /// The UUID of a text: its digits, of which each group of four may end with a hyphen, perhaps in

@@ -10,7 +10,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::functions::binary;
-use super::{intervals, text, times, types};
+use super::{intervals, text, times, types, uuids};
 use crate::sql::meaning::{call, quoted};
 use crate::sql::naming::names;
 
@@ -153,20 +153,20 @@ pub(super) fn write_parts(expr: &mut Expr) {
         } => {
             *expr = call("json", vec![of.as_ref().clone()]);
         }
-        Expr::Cast { data_type: DataType::Uuid, expr: of, kind, .. } => {
-            let name = match kind {
-                CastKind::Cast | CastKind::DoubleColon => "as_uuid",
-                CastKind::TryCast | CastKind::SafeCast => "try_as_uuid",
-            };
-            *expr = call(name, vec![of.as_ref().clone()]);
-        }
-        Expr::TypedString(typed) if typed.data_type == DataType::Uuid => {
-            *expr = call("as_uuid", vec![Expr::Value(typed.value.clone())]);
-        }
         Expr::TypedString(typed) if matches!(typed.data_type, DataType::JSON | DataType::JSONB) => {
             *expr = call("json", vec![Expr::Value(typed.value.clone())]);
         }
-        Expr::Cast { data_type, expr: of, .. } => {
+        Expr::TypedString(typed) => {
+            let text = Expr::Value(typed.value.clone());
+            if let Some(written) = uuids::cast_of(&text, &typed.data_type, &CastKind::Cast) {
+                *expr = written;
+            }
+        }
+        Expr::Cast { data_type, expr: of, kind, .. } => {
+            if let Some(written) = uuids::cast_of(of, data_type, kind) {
+                *expr = written;
+                return;
+            }
             if matches!(data_type, DataType::Interval { .. })
                 && let Some(written) = text(of).and_then(intervals::in_words)
             {

@@ -79,6 +79,22 @@ pub(crate) fn wrong_aggregate(text: &str) -> Option<(ErrorReport, Option<String>
         let hint = "of several columns, greatest and least give one";
         return of(Code::SQL_TYPE, &message, hint, Some(name));
     }
+    if let Some((function, got)) = text.split_once(" expected a list as first argument, got ") {
+        let function = function.rsplit(' ').next().unwrap_or(function).replace("array_", "list_");
+        let got = got.trim().parse().map_or("another type".to_owned(), |got| sql_name(&got));
+        let message = format!("`{function}` takes a list, but the query gives {got}");
+        let hint = "string_split(x, ',') makes a list of a text";
+        return of(Code::SQL_TYPE, &message, hint, Some(&function));
+    }
+    if let Some((clause, rest)) = text.split_once(": While expanding wildcard, column \"")
+        && let Some((name, _)) = rest.split_once("\" must appear in the GROUP BY clause")
+    {
+        let clause = clause.split_whitespace().skip_while(|word| *word != "in").nth(1);
+        let clause = clause.map(|clause| format!(" of {clause}")).unwrap_or_default();
+        let message = format!("`{name}`{clause} is neither in GROUP BY nor in an aggregate");
+        let hint = "group by it, or take one of its values with any_value";
+        return of(Code::SQL_SYNTAX, &message, hint, None);
+    }
     if text.contains("Tuple expressions not are supported for Cube") {
         let message = "a CUBE with rows of several values has at most 12 elements";
         return of(Code::PLAN_UNSUPPORTED, message, "name the sets: GROUPING SETS", Some("cube"));
