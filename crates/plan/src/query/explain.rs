@@ -8,6 +8,7 @@ use arrow::datatypes::Schema;
 use snowmelt_execute::checked::sql_name;
 
 use crate::Result;
+use crate::tables::without_query;
 
 /// Returns both halves of the plan, a row for each line of text: the half, and the line.
 pub(crate) fn plan(worker: &str, driver: &str) -> Result<RecordBatch> {
@@ -23,7 +24,7 @@ pub(crate) fn plan(worker: &str, driver: &str) -> Result<RecordBatch> {
 /// Returns the tables that were named beside the statement, a row for each.
 pub(crate) fn tables(given: &BTreeMap<String, String>) -> Result<RecordBatch> {
     let names = StringArray::from_iter_values(given.keys());
-    let locations = StringArray::from_iter_values(given.values());
+    let locations = StringArray::from_iter_values(given.values().map(|of| without_query(of)));
     Ok(RecordBatch::try_from_iter([
         ("name", Arc::new(names) as ArrayRef),
         ("location", Arc::new(locations) as ArrayRef),

@@ -24,5 +24,6 @@ mod table;
 
 pub use info::TableInfo;
 pub(crate) use info::read_bytes;
+pub(crate) use locations::without_query;
 pub use prune::left_out;
 pub(crate) use table::register;

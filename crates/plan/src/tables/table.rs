@@ -23,7 +23,7 @@ use super::files::{
 };
 use super::formats::{self, CsvOptions, FilesTable, ReadOptions, SheetOptions};
 pub(super) use super::info::{ReadBytes, TableInfo};
-use super::locations::{Located, locate_all, looks_like_location};
+use super::locations::{Located, locate_all, looks_like_location, without_query};
 use super::prune::{Filters, LeftOut};
 use super::read_calls::{ReadCall, ReadCalls};
 use super::split::{self, Unit};
@@ -85,8 +85,8 @@ async fn open(
 ) -> Result<(Arc<dyn TableProvider>, TableInfo)> {
     let located = locate_all(locations, &spec.files, s3).await?;
     let location = match locations {
-        [one] => one.clone(),
-        [first, ..] => format!("{first}, …"),
+        [one] => without_query(one).to_owned(),
+        [first, ..] => format!("{}, …", without_query(first)),
         [] => String::new(),
     };
     let format = match call.and_then(|call| call.format) {

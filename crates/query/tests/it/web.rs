@@ -84,6 +84,25 @@ async fn a_query_is_sent_with_each_request() {
         Err(error) => error.report().to_string(),
     };
     assert!(report.contains("token/bad.csv") && !report.contains("a%2Fb"), "{report}");
+    let query = with("show tables", &format!("x.csv?{token}"));
+    assert_eq!(found(&query).await, format!("|t|{plain}|"));
+    server.put("more.csv", b"1,x\n2,y\n".to_vec());
+    let urls = ["x.csv", "more.csv"].map(|file| server.url("token", &format!("{file}?{token}")));
+    let QuerySpec { tables, .. } = with("", &format!("x.csv?{token}"));
+    for sql in
+        ["explain select sum(n) from t", "describe t", "select zz from t", "select t.n.x from t"]
+    {
+        let query = QuerySpec { tables: tables.clone(), ..allowed(sql, &[&server.host]) };
+        let text = match answer(&query, Arc::default()).await {
+            Ok((batches, _)) => pretty_format_batches(&batches).unwrap().to_string(),
+            Err(error) => error.report().to_string(),
+        };
+        assert!(!text.contains("a%2Fb"), "{sql}: {text}");
+    }
+    let sql = format!("select * from read_csv(['{}', '{}'])", urls[0], urls[1]);
+    let error = plan(&allowed(&sql, &[&server.host])).await.unwrap_err();
+    let message = error.report().message;
+    assert!(message.contains("token/x.csv") && !message.contains("a%2Fb"), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -10,3 +10,4 @@ mod location;
 mod web;
 
 pub(crate) use location::{Located, TableStorage, locate_all, looks_like_location};
+pub(crate) use web::without_query;

@@ -18,10 +18,21 @@ pub(crate) struct WebFile {
     pub(crate) meta: ObjectMeta,
 }
 
+/// A location as it is shown: the query of a URL may have secrets.
+pub(crate) fn without_query(location: &str) -> &str {
+    let begins = |scheme: &str| {
+        location.get(..scheme.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(scheme))
+    };
+    match location.split_once('?') {
+        Some((plain, _)) if begins("http://") || begins("https://") => plain,
+        // In a glob, it stands for a character.
+        _ => location,
+    }
+}
+
 /// Finds the file of a URL.
 pub(crate) async fn locate(location: &str, s3: &S3Settings) -> Result<WebFile> {
-    // A query may have secrets, which errors do not show.
-    let plain = location.split_once('?').map_or(location, |(plain, _)| plain);
+    let plain = without_query(location);
     let invalid = |why: &str| LocationError::invalid(plain, why);
     let url = Url::parse(location).map_err(|error| invalid(&error.to_string()))?;
     if let Some(why) = unusual(plain, &url) {
@@ -62,6 +73,19 @@ fn unusual(location: &str, url: &Url) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_urls_have_queries() {
+        for (location, shown) in [
+            ("https://x/a.csv?sig=1?2", "https://x/a.csv"),
+            ("HTTP://x/a.csv?sig=1", "HTTP://x/a.csv"),
+            ("https://x/a.csv", "https://x/a.csv"),
+            ("s3://x/a?.csv", "s3://x/a?.csv"),
+            ("a?.csv", "a?.csv"),
+        ] {
+            assert_eq!(without_query(location), shown);
+        }
+    }
 
     #[test]
     fn urls_of_one_file_are_read() {
