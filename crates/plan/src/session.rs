@@ -29,7 +29,7 @@ use crate::rules::{
 };
 use crate::spec::QuerySpec;
 use crate::sql::errors::sql_error;
-use crate::sql::naming::names;
+use crate::sql::naming::{names, sort_keys};
 use crate::sql::{ResultKind, Statement, StatementWriter, asof};
 use crate::{Error, Result, shared};
 
@@ -152,7 +152,9 @@ pub(crate) async fn physical_plan(
         let (typed, keys_are_merged) = writing.as_in_sql(&query);
         match all_columns::planned(typed, &state).await.and_then(lateral) {
             Ok(_) if !keys_are_merged => return Err(unknown_keys()),
-            Ok(plan) => break plan,
+            Ok(plan) if !sort_keys::sorts_by_item(&plan).map_err(wrong)? => break plan,
+            Ok(_) if writing.sort_by_keys(&query) => (),
+            Ok(_) => return Err(unclear_key()),
             Err(error) if names::correct_case(&mut query, &error) => (),
             Err(error) if writing.learns_from(&query, &error) => (),
             Err(error) => return Err(wrong(error)),
@@ -167,6 +169,13 @@ pub(crate) async fn physical_plan(
     let logical = without_same_columns(logical, MANY_COLUMNS).map_err(wrong)?;
     let tasks = (spec.workers.max(1) as usize, spec.scan_task_bytes);
     shared::physical_plan(logical, &state, tasks).await.map_err(wrong)
+}
+
+fn unclear_key() -> Error {
+    let message = "ORDER BY has an expression with the name of an item, which is also a column of the \
+                   table";
+    let report = ErrorReport::new(Code::SQL_NAME, message);
+    Error::Sql(Box::new(report.hint("give the item another name with AS")))
 }
 
 fn unknown_keys() -> Error {

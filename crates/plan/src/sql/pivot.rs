@@ -297,7 +297,8 @@ fn columns_of(expr: &Expr, found: &mut Vec<Ident>) {
     _ = Visit::visit(expr, &mut Names(found));
 }
 
-fn all_but(named: Vec<Ident>) -> SelectItem {
+/// `*` without these columns.
+pub(crate) fn all_but(named: Vec<Ident>) -> SelectItem {
     let names: Vec<ObjectName> = named.into_iter().map(|name| vec![name].into()).collect();
     let opt_exclude = (!names.is_empty()).then_some(ExcludeSelectItem::Multiple(names));
     SelectItem::Wildcard(WildcardAdditionalOptions { opt_exclude, ..Default::default() })

@@ -8,7 +8,7 @@ use datafusion::sql::parser::Statement as DfStatement;
 use futures::FutureExt;
 
 use super::literals::{self, Declared};
-use super::naming::{Reused, same_names};
+use super::naming::{Reused, same_names, sort_keys};
 use super::parameters::ParameterValues;
 use super::{equivalents, meaning, using};
 
@@ -23,6 +23,8 @@ pub(crate) struct StatementWriter<'a> {
     declared: Declared,
     /// True if the planner gave different expressions the same name.
     tells_apart: bool,
+    /// True if the planner took names inside of expressions of ORDER BY as those of items.
+    sorts_by_keys: bool,
     reused: Reused,
 }
 
@@ -32,7 +34,8 @@ impl<'a> StatementWriter<'a> {
         values: &'a ParameterValues,
         declared: Declared,
     ) -> Self {
-        Self { state, values, declared, tells_apart: false, reused: Reused::default() }
+        let reused = Reused::default();
+        Self { state, values, declared, tells_apart: false, sorts_by_keys: false, reused }
     }
 
     /// The statement as the planner is to read it, and whether all keys of USING and NATURAL are
@@ -42,7 +45,11 @@ impl<'a> StatementWriter<'a> {
         if self.tells_apart {
             same_names::name_items(&mut typed);
         }
+        if self.sorts_by_keys {
+            sort_keys::write(&mut typed);
+        }
         self.reused.write(&mut typed, &|name| self.varies(name));
+        same_names::name_columns(&mut typed);
         self.values.put_into(&mut typed);
         equivalents::write(&mut typed, &|name| self.has_function(name));
         meaning::as_in_sql(&mut typed);
@@ -58,14 +65,29 @@ impl<'a> StatementWriter<'a> {
 
     /// Whether the statement is to be written otherwise after an error of the planner.
     pub(crate) fn learns_from(&mut self, query: &DfStatement, error: &DataFusionError) -> bool {
+        if self.sort_by_keys(query) {
+            return true;
+        }
         if !self.tells_apart && same_names::is_refusal(error) {
             self.tells_apart = true;
             return true;
         }
+        let mut keyed = query.clone();
+        if self.sorts_by_keys {
+            sort_keys::write(&mut keyed);
+        }
         let mut reused = std::mem::take(&mut self.reused);
-        let found = reused.add(query, error, &|name| self.varies(name));
+        let found = reused.add(&keyed, error, &|name| self.varies(name));
         self.reused = reused;
         found
+    }
+
+    /// Whether the statement is to be sorted by keys that are items. False if it is already, or has no
+    /// such key.
+    pub(crate) fn sort_by_keys(&mut self, query: &DfStatement) -> bool {
+        let begins = !self.sorts_by_keys && sort_keys::write(&mut query.clone());
+        self.sorts_by_keys |= begins;
+        begins
     }
 
     fn has_function(&self, name: &str) -> bool {

@@ -13,7 +13,8 @@ use std::ops::ControlFlow;
 use datafusion::error::DataFusionError;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, LimitClause, Query, Select, SelectItem, Visit, VisitMut, Visitor, VisitorMut,
+    Distinct, Expr, Ident, LimitClause, OrderByExpr, OrderByKind, Query, Select, SelectItem,
+    SetExpr, TableFactor, Value, ValueWithSpan, Visit, VisitMut, Visitor, VisitorMut,
 };
 use snowmelt_execute::checked::WRITTEN;
 
@@ -41,6 +42,15 @@ pub(crate) fn is_refusal(error: &DataFusionError) -> bool {
     }
 }
 
+/// Names the items of subqueries in FROM and of tables in WITH as they are written. The planner would
+/// name them by its own text, which has other functions and types, such as `Int64(1)`. Names also the
+/// items whose places are in ORDER BY, because the planner does not find them beside aggregates.
+pub(crate) fn name_columns(statement: &mut Statement) {
+    if let Statement::Statement(statement) = statement {
+        _ = VisitMut::visit(statement.as_mut(), &mut Columns);
+    }
+}
+
 /// Gives the items of each SELECT different names, those that they have in the SQL.
 pub(crate) fn name_items(statement: &mut Statement) {
     if let Statement::Statement(statement) = statement {
@@ -52,6 +62,112 @@ pub(crate) fn name_items(statement: &mut Statement) {
 pub(crate) fn tell_apart(statement: &mut Statement) {
     if let Statement::Statement(statement) = statement {
         _ = VisitMut::visit(statement.as_mut(), &mut Apart { limits: Vec::new() });
+    }
+}
+
+struct Columns;
+
+impl VisitorMut for Columns {
+    type Break = Infallible;
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Infallible> {
+        let tables = query.with.iter_mut().flat_map(|with| &mut with.cte_tables);
+        tables.for_each(|table| name_body(&mut table.query));
+        name_places(query);
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Infallible> {
+        if let TableFactor::Derived { subquery, .. } = factor {
+            name_body(subquery);
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn name_body(query: &mut Query) {
+    let is_sorted = query.order_by.is_some();
+    let mut open = vec![query.body.as_mut()];
+    while let Some(body) = open.pop() {
+        match body {
+            // By another name, a key of ORDER BY is none of its items.
+            SetExpr::Select(select) if is_sorted && select.distinct.is_some() => (),
+            SetExpr::Select(select) => {
+                let unclear = |item: &SelectItem| match item {
+                    SelectItem::UnnamedExpr(expr) => {
+                        !is_column(expr)
+                            && !has_columns_call(expr)
+                            && expr.to_string() != "count(*)"
+                    }
+                    _ => false,
+                };
+                let unclear: Vec<bool> = select.projection.iter().map(unclear).collect();
+                name(&mut select.projection, &unclear);
+            }
+            SetExpr::Query(query) => name_body(query),
+            SetExpr::SetOperation { left, right, .. } => {
+                open.extend([left.as_mut(), right.as_mut()]);
+            }
+            _ => (),
+        }
+    }
+}
+
+/// Names the items that are sorted by their places.
+fn name_places(query: &mut Query) {
+    let Query { body, order_by: Some(order), .. } = query else { return };
+    let SetExpr::Select(select) = body.as_mut() else { return };
+    if matches!(select.distinct, Some(Distinct::Distinct))
+        && let OrderByKind::Expressions(keys) = &mut order.kind
+    {
+        keys.iter_mut().for_each(|key| by_place(&mut key.expr, &select.projection));
+    }
+    let place = |key: &OrderByExpr| match &key.expr {
+        Expr::Value(ValueWithSpan { value: Value::Number(digits, _), .. }) => {
+            digits.to_string().parse().ok()
+        }
+        _ => None,
+    };
+    let places: Vec<usize> = match &order.kind {
+        OrderByKind::All(_) => (1..=select.projection.len()).collect(),
+        OrderByKind::Expressions(keys) => keys.iter().filter_map(place).collect(),
+    };
+    let is_known = |item: &SelectItem| {
+        matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. })
+    };
+    let known = select.projection.iter().take_while(|item| is_known(item)).count();
+    let unclear = |(index, item): (usize, &SelectItem)| match item {
+        SelectItem::UnnamedExpr(expr) => {
+            index < known && places.contains(&(index + 1)) && !is_converted(expr)
+        }
+        _ => false,
+    };
+    let unclear: Vec<bool> = select.projection.iter().enumerate().map(unclear).collect();
+    name(&mut select.projection, &unclear);
+}
+
+/// Writes a key that is an item as its place: of rows that differ, the planner finds it so alone.
+fn by_place(key: &mut Expr, items: &[SelectItem]) {
+    let is_item = |item: &SelectItem| match item {
+        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => expr == key,
+        _ => false,
+    };
+    let is_one = |item: &SelectItem| {
+        matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. })
+    };
+    if !is_column(key)
+        && !matches!(key, Expr::Value(_))
+        && let Some(index) = items.iter().take_while(|item| is_one(item)).position(is_item)
+    {
+        *key = Expr::Value(Value::Number((index + 1).to_string(), false).into());
+    }
+}
+
+/// A column, which the planner finds by its place, converted or not.
+fn is_converted(expr: &Expr) -> bool {
+    match expr {
+        Expr::Nested(inner) | Expr::Cast { expr: inner, .. } => is_converted(inner),
+        expr => is_column(expr) || has_columns_call(expr),
     }
 }
 
@@ -108,9 +224,14 @@ fn name_all(items: &mut [SelectItem]) {
             _ => false,
         })
         .collect();
-    let clear = items.iter().zip(&unclear).filter(|(_, unclear)| !**unclear);
-    let mut taken: HashSet<String> = clear.filter_map(|(item, _)| name(item)).collect();
-    for (item, _) in items.iter_mut().zip(&unclear).filter(|(_, unclear)| **unclear) {
+    name(items, &unclear);
+}
+
+/// Names the unclear ones of the items.
+fn name(items: &mut [SelectItem], unclear: &[bool]) {
+    let clear = items.iter().zip(unclear).filter(|(_, unclear)| !**unclear);
+    let mut taken: HashSet<String> = clear.filter_map(|(item, _)| name_of(item)).collect();
+    for (item, _) in items.iter_mut().zip(unclear).filter(|(_, unclear)| **unclear) {
         let SelectItem::UnnamedExpr(expr) = &*item else { continue };
         let short = names::text(item).unwrap_or_default();
         let long = expr.to_string();
@@ -123,7 +244,7 @@ fn name_all(items: &mut [SelectItem]) {
     }
 }
 
-fn name(item: &SelectItem) -> Option<String> {
+fn name_of(item: &SelectItem) -> Option<String> {
     match item {
         SelectItem::ExprWithAlias { alias, .. } => Some(alias.value.clone()),
         item => names::text(item),
