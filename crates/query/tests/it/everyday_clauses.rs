@@ -87,7 +87,24 @@ async fn aggregates_of_several_values() {
             &["true|2"]),
     ])
     .await;
+    check(&[
+        (
+            "select max([length(a), b]), min([b, 1]), max({'a': a, 'b': b}), max({'b': b}) from u",
+            &["[, 7]|[1, 1]|{a: , b: 7}|{b: }"],
+        ),
+        (
+            "select a, max([b]), min({'b': b}) filter (where b > 1) from u group by a order by a",
+            &["x|[2]|{b: 2}", "y|[5]|{b: 5}", "z|[]|", "|[7]|{b: 7}"],
+        ),
+        ("select arg_max(a, [1, b]), arg_min(a, {'b': b}), max([b], 2) from u", &["z|x|[[], [7]]"]),
+        ("select max([k]), max([k])[1] + 1 from t where k < 0", &["|"]),
+    ])
+    .await;
     check_refusals(&[
+        ("select max([[k]]) from t", "max of BIGINT[][] is not supported"),
+        ("select min(map {'a': k}) from t", "min of a map is not supported"),
+        ("select arg_max(k, {'a': [k]}) from t", "must be plain values"),
+        ("select max([k]) over () from t", "with OVER is not supported"),
         ("select max(b, 0) from u", "not above 0"),
         ("select min(b, -1) from u", "not above 0"),
         ("select max(b, null) from u", "whole number above 0"),

@@ -68,7 +68,8 @@ impl Sorted {
     pub(crate) fn of(column: &ArrayRef, descending: bool) -> Result<Self> {
         let list = as_list(column)?;
         let elements = Arc::clone(list.values());
-        let options = SortOptions { descending, nulls_first: false };
+        // A null inside of a list is larger than all values, so nulls are first in descending order.
+        let options = SortOptions { descending, nulls_first: descending };
         let mut rows = Vec::with_capacity(list.len());
         for row in 0..list.len() {
             if list.is_null(row) || list.value_type().is_null() {
@@ -78,8 +79,10 @@ impl Sorted {
             let values = list.value(row);
             let begin = u32::try_from(list.value_offsets()[row]).unwrap_or_default();
             let order = sort_to_indices(&values, Some(options), None)?;
-            let there = values.len() - values.logical_null_count();
-            rows.push(order.values().iter().take(there).map(|place| begin + place).collect());
+            let nulls = values.logical_null_count();
+            let before = if descending { nulls } else { 0 };
+            let there = order.values().iter().skip(before).take(values.len() - nulls);
+            rows.push(there.map(|place| begin + place).collect());
         }
         Ok(Self { elements, rows })
     }

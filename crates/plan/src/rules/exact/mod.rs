@@ -7,6 +7,7 @@ mod derived_tables;
 mod guards;
 mod lateral;
 mod nearest;
+mod nested_extremes;
 mod null_in;
 mod null_safe;
 mod outer_rows;
@@ -26,7 +27,7 @@ pub(crate) fn exact(plan: LogicalPlan) -> Result<LogicalPlan> {
     let plan = lateral::join_lateral(nearest::join_nearest(plan)?)?;
     let plan = derived_tables::without_names(unnest_keys::forget_keys(plan)?)?;
     let plan = outer_rows::for_each_outer_row(plan)?;
-    let plan = guards::respect_guards(plan)?;
+    let plan = nested_extremes::by_order(guards::respect_guards(plan)?)?;
     let plan = null_in::respect_nulls(set_operations::count_duplicates(plan)?)?;
     per_key::by_key(subquery_values::as_values(plan)?)
 }

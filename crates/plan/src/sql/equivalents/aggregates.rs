@@ -59,7 +59,8 @@ fn at_extreme(function: &Function, ascending: bool) -> Option<Expr> {
     let mut first = of(function, aggregate, vec![unnamed(value)]);
     first.filter = filter(&first, conditions);
     if let FunctionArguments::List(list) = &mut first.args {
-        let options = OrderByOptions { asc: Some(ascending), nulls_first: Some(false) };
+        // There are no nulls, but in lists and structs, where they are larger than all values.
+        let options = OrderByOptions { asc: Some(ascending), nulls_first: Some(!ascending) };
         let key = OrderByExpr { expr: by, options, with_fill: None };
         list.clauses.push(FunctionArgumentClause::OrderBy(vec![key]));
     }
