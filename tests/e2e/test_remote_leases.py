@@ -327,6 +327,39 @@ def test_what_belongs_to_the_machine_or_to_other_tenants_is_not_served(
     assert unknown.value.code == "SM-0508", str(unknown.value)
 
 
+def test_a_renewed_certificate_is_shown_without_a_restart(
+    platform: Platform, tmp_path: Path
+) -> None:
+    old = platform.authority
+    shown = platform.tls()
+    renewed = tmp_path / "renewed"
+    renewed.mkdir()
+    certificate, key, authority = certificates(renewed)
+    log = platform.snowmelt.folder / "state" / "snowmelt.log"
+    # Whoever renews writes one file after the other.
+    certificate.replace(tmp_path / "cert.pem")
+    wait_for("the refusal", lambda: "do not fit each other" in log.read_text())
+    with platform.tls():
+        pass
+    key.replace(tmp_path / "key.pem")
+    platform.authority = authority
+
+    def is_trusted() -> bool:
+        try:
+            platform.tls().close()
+        except ssl.SSLCertVerificationError:
+            return False
+        return True
+
+    wait_for("the new certificate", is_trusted)
+    assert platform.ask("GET", "/v1/functions", platform.token)[0] == 200
+    # An open connection goes on.
+    shown.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    assert shown.recv(1 << 16).startswith(b"HTTP/1.1 200")
+    platform.authority = old
+    assert not is_trusted()
+
+
 def test_malformed_frames_end_their_lease_only(platform: Platform) -> None:
     asked = json.dumps({"runs": {"registered": {"name": "nothing"}}}).encode()
     cases = [

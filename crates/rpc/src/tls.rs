@@ -6,7 +6,7 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::task::{Context, Poll, ready};
 
 use rustls::ServerConfig;
@@ -23,9 +23,10 @@ use crate::fair_queue::{TurnWaiter, Turns};
 use crate::server::{AcceptedConnection, Listener, source};
 use crate::upgrade::watch;
 
-/// The certificate that a server shows to its clients, with its key. The key is never logged.
+/// The certificate that a server shows to its clients, with its key. The key is never logged. Clones
+/// share it: when one is replaced, all are.
 #[derive(Clone)]
-pub struct Certificate(Arc<ServerConfig>);
+pub struct Certificate(Arc<RwLock<Arc<ServerConfig>>>);
 
 impl Certificate {
     /// Reads certificates and key from two PEM texts: the server's certificate is the first one,
@@ -34,25 +35,44 @@ impl Certificate {
     /// # Errors
     /// A text is not valid: the error says why.
     pub fn new(chain: &[u8], key: &[u8]) -> Result<Self, String> {
-        let chain = CertificateDer::pem_slice_iter(chain).collect::<Result<Vec<_>, _>>();
-        let chain = chain.map_err(|error| format!("the certificate cannot be read: {error}"))?;
-        if chain.is_empty() {
-            return Err("the file of the certificate contains no PEM certificate".to_owned());
-        }
-        let key = PrivateKeyDer::from_pem_slice(key);
-        let key = key.map_err(|error| format!("the key cannot be read: {error}"))?;
-        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?
-            .with_no_client_auth()
-            .with_single_cert(chain, key);
-        let mut config = config
-            .map_err(|error| format!("certificate and key do not fit each other: {error}"))?;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        // A client that waits for an answer would be woken by tickets, which no client uses.
-        config.send_tls13_tickets = 0;
-        Ok(Self(Arc::new(config)))
+        Ok(Self(Arc::new(RwLock::new(config(chain, key)?))))
     }
+
+    /// Shows another certificate to the clients that connect from now on. Connections that are open
+    /// go on.
+    ///
+    /// # Errors
+    /// As [`Certificate::new`]: then the certificate stays as it is.
+    pub fn replace(&self, chain: &[u8], key: &[u8]) -> Result<(), String> {
+        let config = config(chain, key)?;
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = config;
+        Ok(())
+    }
+
+    fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+fn config(chain: &[u8], key: &[u8]) -> Result<Arc<ServerConfig>, String> {
+    let chain = CertificateDer::pem_slice_iter(chain).collect::<Result<Vec<_>, _>>();
+    let chain = chain.map_err(|error| format!("the certificate cannot be read: {error}"))?;
+    if chain.is_empty() {
+        return Err("the file of the certificate contains no PEM certificate".to_owned());
+    }
+    let key = PrivateKeyDer::from_pem_slice(key);
+    let key = key.map_err(|error| format!("the key cannot be read: {error}"))?;
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .with_no_client_auth()
+        .with_single_cert(chain, key);
+    let mut config =
+        config.map_err(|error| format!("certificate and key do not fit each other: {error}"))?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    // A client that waits for an answer would be woken by tickets, which no client uses.
+    config.send_tls13_tickets = 0;
+    Ok(Arc::new(config))
 }
 
 impl std::fmt::Debug for Certificate {
@@ -64,7 +84,7 @@ impl std::fmt::Debug for Certificate {
 /// Accepts connections over TLS.
 pub struct TlsListener {
     listener: TcpListener,
-    acceptor: TlsAcceptor,
+    certificate: Certificate,
     /// The turns of handshakes to compute. Their number is limited, so that any number of clients
     /// leaves processors to requests. Sources alternate.
     handshakes: Arc<Turns>,
@@ -75,7 +95,7 @@ impl TlsListener {
     pub fn new(listener: TcpListener, certificate: &Certificate) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let handshakes = Turns::new((processors / 2).max(1));
-        Self { listener, acceptor: TlsAcceptor::from(Arc::clone(&certificate.0)), handshakes }
+        Self { listener, certificate: certificate.clone(), handshakes }
     }
 }
 
@@ -89,7 +109,7 @@ impl Listener for TlsListener {
         watch(&stream)?;
         let address = source(address.ip());
         let handshake = Box::new(Handshake {
-            accept: self.acceptor.accept(stream),
+            accept: self.certificate.acceptor().accept(stream),
             waiter: TurnWaiter::new(Arc::clone(&self.handshakes), address),
         });
         Ok(AcceptedConnection {
@@ -293,6 +313,19 @@ mod tests {
             assert!(connect(address, authority, name).await.is_err(), "{name}");
         }
         trusting(address).await;
+    }
+
+    #[tokio::test]
+    async fn a_replaced_certificate_is_shown_to_new_clients() {
+        let certificate = Certificate::new(CHAIN, KEY).unwrap();
+        let refused = certificate.replace(OTHER, KEY).unwrap_err();
+        assert!(refused.contains("do not fit"), "{refused}");
+        assert!(certificate.replace(b"", KEY).is_err() && certificate.replace(CHAIN, b"").is_err());
+        let shown = certificate.clone();
+        let before = Arc::clone(shown.acceptor().config());
+        assert!(Arc::ptr_eq(&before, shown.acceptor().config()), "wrong ones change nothing");
+        certificate.replace(CHAIN, KEY).unwrap();
+        assert!(!Arc::ptr_eq(&before, shown.acceptor().config()));
     }
 
     #[tokio::test]

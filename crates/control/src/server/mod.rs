@@ -3,6 +3,7 @@
 //! | part | file |
 //! |---|---|
 //! | folders, budgets and sockets | `settings` |
+//! | the certificate for clients of other hosts, read again when it changes | `certificate_files` |
 //! | a platform with its socket, from its start to its end | here |
 //! | the process of a host that joined a cluster | `member` |
 //! | a server of images alone, inside a command | `image_server` |
@@ -10,6 +11,7 @@
 //! Invariant: the spawner is started before any thread. It ends after all sandboxes, and before the
 //! networks that it made are closed.
 
+mod certificate_files;
 pub mod image_server;
 pub mod member;
 mod settings;
@@ -54,6 +56,7 @@ use crate::state::logs::Logs;
 use crate::state::records::{FunctionRecord, Records};
 use crate::times::PRIVATE_GRACE;
 use crate::udfs::{UdfCatalog, UdfLogs, UdfRegistry};
+pub use certificate_files::CertificateFiles;
 pub use settings::{ClusterSettings, Remote, ServerSettings};
 
 /// How long calls and queries may run once the server is asked to end, by default.
@@ -342,7 +345,10 @@ async fn serve_others(
     platform: &Arc<GatewayPlatform>,
     ending: &Ending,
 ) -> Result<(), ErrorReport> {
-    let Some((listener, Remote { certificate, tokens, .. })) = remote else { return Ok(()) };
+    let Some((listener, Remote { certificate, files, tokens, .. })) = remote else {
+        return Ok(());
+    };
+    tokio::spawn(files.follow(certificate.clone(), ending.over.clone()));
     let router = gateway::remote_clients::router(Arc::clone(platform), tokens);
     gateway::remote_clients::serve(listener, certificate, router, ending.clone()).await
 }

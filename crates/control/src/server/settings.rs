@@ -12,6 +12,7 @@ use snowmelt_rpc::Token;
 use snowmelt_rpc::tls::Certificate;
 use snowmelt_types::{ByteSize, HostName};
 
+use super::certificate_files::CertificateFiles;
 use crate::access::permissions::UserGroup;
 use crate::access::tokens::Tokens;
 use crate::cluster::placements::PlacementSettings as Placing;
@@ -87,6 +88,8 @@ pub struct Remote {
     pub listen: SocketAddr,
     /// The certificate that clients are shown.
     pub certificate: Certificate,
+    /// The files from which the certificate is read again when they change.
+    pub files: CertificateFiles,
     /// The tokens of clients, by tenant.
     pub tokens: Arc<Tokens>,
 }

@@ -1,14 +1,13 @@
 //! The address at which a server serves clients of other hosts, with its certificate and tokens.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use snowmelt_control::access::tokens::Tokens;
-use snowmelt_control::server::{Certificate, Remote};
+use snowmelt_control::server::{CertificateFiles, Remote};
 use snowmelt_types::{Code, ErrorReport};
 
 use super::{Config, ConfigValue};
-use crate::terminal::text;
 
 /// The address at which a server serves clients of other hosts. `None` if it serves none.
 ///
@@ -19,18 +18,14 @@ pub fn of_server(config: &Config) -> Result<Option<Remote>, ErrorReport> {
     let Some(listen) = &tls.listen else { return Ok(None) };
     let chain = file(tls.certificate.as_ref(), "a certificate: use --tls-cert")?;
     let key = file(tls.key.as_ref(), "the key of its certificate: use --tls-key")?;
-    let certificate = Certificate::new(&chain, &key).map_err(wrong)?;
+    let files = CertificateFiles { chain, key };
+    let certificate = files.read()?;
     let tokens = Arc::new(Tokens::open(&tls.tokens.value)?);
-    Ok(Some(Remote { listen: listen.value, certificate, tokens }))
+    Ok(Some(Remote { listen: listen.value, certificate, files, tokens }))
 }
 
-fn file(file: Option<&ConfigValue<PathBuf>>, what: &str) -> Result<Vec<u8>, ErrorReport> {
-    let needs = || wrong(format!("the address for clients of other hosts needs {what}"));
-    let path: &Path = &file.ok_or_else(needs)?.value;
-    std::fs::read(path)
-        .map_err(|error| wrong(format!("{}: {}", path.display(), text::reason(&error))))
-}
-
-fn wrong(problem: String) -> ErrorReport {
-    ErrorReport::new(Code::OPTION, problem)
+fn file(file: Option<&ConfigValue<PathBuf>>, what: &str) -> Result<PathBuf, ErrorReport> {
+    let message = || format!("the address for clients of other hosts needs {what}");
+    let missing = || ErrorReport::new(Code::OPTION, message());
+    Ok(file.ok_or_else(missing)?.value.clone())
 }
