@@ -11,30 +11,31 @@
 //! | `process` | panics of readers of damaged bytes, processor time |
 //! | `tree`, `context` | plans as trees of operators, and the settings with which they run |
 //! | `scan` | Parquet files and their sources: granted files, object storage, servers of HTTP |
-//! | `checked`, `everyday` | functions of this project: exact arithmetic, and those of other databases |
+//! | `sql_semantics` | functions and rules that give SQL's answers where DataFusion gives others |
+//! | `sql_functions` | functions of DuckDB and PostgreSQL that DataFusion lacks |
 //! | `read` | CSV, JSON, Arrow and sheets |
 //! | `sort_keys` | keys of several columns as bytes |
 //! | `exchange` | rows between the stages of a query |
 //! | `udf` | calls of the user's functions |
 //! | `codec` | plans as bytes |
-//! | `faster`, `operator_text` | operators that need less processor time, and the text of operators |
+//! | `operators`, `operator_text` | operators that need less processor time, and the text of operators |
 //! | `worker` | a task, from its connection to its last frame |
 //!
 //! Boundary: nothing here parses SQL or decides how a query is divided. Code in a worker opens no
 //! path: it reads granted descriptors and the stores that its task names.
 
-pub mod checked;
 pub mod codec;
 pub mod context;
 mod error;
-pub mod everyday;
 pub mod exchange;
-pub mod faster;
 pub mod operator_text;
+pub mod operators;
 pub mod process;
 pub mod read;
 pub mod scan;
 pub mod sort_keys;
+pub mod sql_functions;
+pub mod sql_semantics;
 pub mod tree;
 pub mod udf;
 pub mod worker;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use datafusion::physical_plan::{ExecutionPlan, displayable};
 
-use crate::faster::{calls_together, orders_calls};
+use crate::operators::{calls_together, orders_calls};
 use crate::tree::file_scan;
 
 /// Maximum length of an operator's line.

@@ -16,7 +16,7 @@
 //! | `spec` | a query and its inputs |
 //! | `estimate` | rows and bytes of operators, before they run |
 //! | `rules` | rules for logical and physical plans |
-//! | `shared` | parts of a plan that are computed once |
+//! | `common_parts` | parts of a plan that are computed once |
 //! | `session` | the planning session of DataFusion: its rules in their order |
 //! | `stages` | the cut of a physical plan into stages |
 //! | `tasks` | the tasks of a stage |
@@ -27,6 +27,7 @@
 //! invariant of the cut: an attempt's rows count only once the attempt is complete, so a retried
 //! task never duplicates a row.
 
+mod common_parts;
 pub mod cost;
 mod estimate;
 mod operators;
@@ -35,7 +36,6 @@ pub mod query;
 pub mod results;
 mod rules;
 mod session;
-mod shared;
 pub mod spec;
 pub mod sql;
 pub mod stages;

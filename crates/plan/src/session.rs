@@ -12,12 +12,13 @@ use datafusion::physical_optimizer::join_selection::JoinSelection;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_optimizer::sanity_checker::SanityCheckPlan;
 use datafusion::physical_plan::ExecutionPlan;
-use snowmelt_execute::checked::{
-    self, CheckIntegers, CheckSubqueries, CompareIntervals, OrderWindows,
-};
 use snowmelt_execute::codec::KeepNullable;
 use snowmelt_execute::context::{BATCH_ROWS, execution_config};
-use snowmelt_execute::everyday;
+use snowmelt_execute::sql_functions;
+use snowmelt_execute::sql_semantics;
+use snowmelt_execute::sql_semantics::{
+    CheckIntegers, CheckSubqueries, CompareIntervals, OrderWindows,
+};
 use snowmelt_execute::udf::{self, CheckAggregateCalls, UdfPool};
 use snowmelt_types::{Code, ErrorReport, Report};
 
@@ -31,7 +32,7 @@ use crate::spec::QuerySpec;
 use crate::sql::errors::sql_error;
 use crate::sql::naming::{names, sort_keys};
 use crate::sql::{ResultKind, Statement, StatementWriter, asof};
-use crate::{Error, Result, shared};
+use crate::{Error, Result, common_parts};
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
@@ -46,9 +47,9 @@ pub(crate) fn planning(spec: &QuerySpec, pool: &Arc<UdfPool>) -> Result<SessionC
         .with_relation_planners(vec![Arc::new(TableFunctions::of(&spec.udfs, pool)?)])
         .build();
     state.register_expr_planner(Arc::new(DatesWithIntervals))?;
-    checked::register(&mut state)?;
-    everyday::register(&mut state)?;
-    state.register_expr_planner(Arc::new(everyday::Multiples::default()))?;
+    sql_semantics::register(&mut state)?;
+    sql_functions::register(&mut state)?;
+    state.register_expr_planner(Arc::new(sql_functions::Multiples::default()))?;
     state.register_udf(asof::function())?;
     let session = SessionContext::new_with_state(state);
     for signature in &spec.udfs {
@@ -168,7 +169,7 @@ pub(crate) async fn physical_plan(
     };
     let logical = without_same_columns(logical, MANY_COLUMNS).map_err(wrong)?;
     let tasks = (spec.workers.max(1) as usize, spec.scan_task_bytes);
-    shared::physical_plan(logical, &state, tasks).await.map_err(wrong)
+    common_parts::physical_plan(logical, &state, tasks).await.map_err(wrong)
 }
 
 fn unclear_key() -> Error {

@@ -15,7 +15,7 @@ use datafusion::functions_aggregate::count::count_udaf;
 use datafusion::functions_aggregate::min_max::{max_udaf, min_udaf};
 use datafusion::logical_expr::{AggregateUDF, HigherOrderUDF, ScalarUDF, WindowUDF};
 
-use crate::{checked, everyday};
+use crate::{sql_functions, sql_semantics};
 
 type Named<F> = HashMap<String, Arc<F>>;
 
@@ -39,9 +39,9 @@ impl Builtin {
     /// Returns a function of single rows by its name.
     pub(super) fn scalar(&self, name: &str) -> Option<Arc<ScalarUDF>> {
         let named = |all| by_name(all, ScalarUDF::name, ScalarUDF::aliases);
-        let found = self.checked.get_or_init(|| named(checked::scalars())).get(name);
+        let found = self.checked.get_or_init(|| named(sql_semantics::scalars())).get(name);
         let found = found.or_else(|| {
-            self.everyday.get_or_init(|| named(everyday::scalars())).get(name).or_else(|| {
+            self.everyday.get_or_init(|| named(sql_functions::scalars())).get(name).or_else(|| {
                 self.scalars.get_or_init(|| named(Defaults::default_scalar_functions())).get(name)
             })
         });
@@ -56,7 +56,7 @@ impl Builtin {
             "max" => return Some(max_udaf()),
             _ => (),
         }
-        if let Some(own) = checked::aggregates().into_iter().find(|own| own.name() == name) {
+        if let Some(own) = sql_semantics::aggregates().into_iter().find(|own| own.name() == name) {
             return Some(own);
         }
         let all = self.aggregates.get_or_init(|| {
@@ -78,7 +78,7 @@ impl Builtin {
     pub(super) fn higher_order(&self, name: &str) -> Option<Arc<HigherOrderUDF>> {
         let all = self.higher_order.get_or_init(|| {
             let mut all = Defaults::default_higher_order_functions();
-            all.push(everyday::higher_order());
+            all.push(sql_functions::higher_order());
             by_name(all, HigherOrderUDF::name, HigherOrderUDF::aliases)
         });
         all.get(name).cloned()
@@ -106,8 +106,8 @@ mod tests {
     #[test]
     fn a_name_stands_for_the_function_of_a_session() {
         let mut state = SessionStateBuilder::new().with_default_features().build();
-        checked::register(&mut state).unwrap();
-        everyday::register(&mut state).unwrap();
+        sql_semantics::register(&mut state).unwrap();
+        sql_functions::register(&mut state).unwrap();
         let builtin = Builtin::default();
         assert!(state.scalar_functions().len() > 200);
         for known in state.scalar_functions().values() {

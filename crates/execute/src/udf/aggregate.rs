@@ -23,8 +23,8 @@ use snowmelt_udf::{AggregateClient, Groups, STATE_TYPE, group_field, state_schem
 use snowmelt_wire::{Signature as WireSignature, UdfConnection};
 
 use super::coercion::coerce;
-use super::remote::{blocking, schemas};
-use super::{UdfPool, exact};
+use super::remote_function::{blocking, schemas};
+use super::{UdfPool, float_arguments};
 use crate::{Error, Result};
 
 /// An aggregate function of the query.
@@ -191,12 +191,12 @@ impl RemoteGroups {
         group_indices: &[usize],
         filter: Option<&BooleanArray>,
     ) -> DfResult<()> {
-        let rows = with_groups(&exact::given(&self.rows, values), values, group_indices)?;
+        let rows = with_groups(&float_arguments::given(&self.rows, values), values, group_indices)?;
         let rows = match filter {
             Some(filter) => filter_record_batch(&rows, filter)?,
             None => rows,
         };
-        let rows = exact::converted(&self.name, rows, &self.rows)?;
+        let rows = float_arguments::converted(&self.name, rows, &self.rows)?;
         if rows.num_rows() > 0 {
             let groups = self.here();
             let count = rows.num_rows() as u64;

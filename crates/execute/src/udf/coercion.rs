@@ -8,8 +8,8 @@ use arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::plan_err;
 use datafusion::error::Result;
 
-use super::exact::rounds;
-use crate::checked::sql_name;
+use super::float_arguments::rounds;
+use crate::sql_semantics::sql_name;
 
 const OPEN: &str = "⟦";
 const CLOSE: &str = "⟧";

@@ -4,9 +4,9 @@ mod aggregate;
 mod aggregate_calls;
 mod aggregate_pool;
 mod coercion;
-mod exact;
+mod float_arguments;
 mod pool;
-mod remote;
+mod remote_function;
 mod repeats;
 mod result_cache;
 
@@ -26,8 +26,8 @@ pub(crate) use aggregate::RemoteAggregate;
 pub use aggregate_calls::CheckAggregateCalls;
 pub use coercion::refused_call;
 pub use pool::UdfPool;
-pub use remote::RemoteUdf;
-pub(crate) use remote::call_together;
+pub use remote_function::RemoteUdf;
+pub(crate) use remote_function::call_together;
 
 use crate::{Error, Result};
 
@@ -59,7 +59,7 @@ pub fn register(
 /// The declared types of the arguments of functions, by their names in lower case.
 pub fn declared_types(signatures: &[Signature]) -> Result<HashMap<String, Vec<DataType>>> {
     let types = |signature: &Signature| {
-        let (arguments, _) = remote::schemas(signature)?;
+        let (arguments, _) = remote_function::schemas(signature)?;
         let types = arguments.fields().iter().map(|field| field.data_type().clone()).collect();
         Ok((signature.name.to_lowercase(), types))
     };
@@ -71,7 +71,7 @@ pub fn table_columns(signature: &Signature) -> Result<Option<Fields>> {
     if signature.kind != UdfKind::Table {
         return Ok(None);
     }
-    let (_, result) = remote::schemas(signature)?;
+    let (_, result) = remote_function::schemas(signature)?;
     if let DataType::List(row) = result.data_type()
         && let DataType::Struct(columns) = row.data_type()
     {
@@ -85,12 +85,12 @@ pub fn table_columns(signature: &Signature) -> Result<Option<Fields>> {
 pub fn connect(pool: &UdfPool, signature: &Signature, connection: UdfConnection) -> Result<()> {
     match signature.kind {
         UdfKind::Scalar => {
-            let (arguments, _) = remote::schemas(signature)?;
+            let (arguments, _) = remote_function::schemas(signature)?;
             let arguments = signature.deterministic.then_some(arguments.as_ref());
-            pool.insert(&signature.name, remote::open(signature, connection)?, arguments);
+            pool.insert(&signature.name, remote_function::open(signature, connection)?, arguments);
         }
         UdfKind::Table => {
-            let client = remote::open(signature, connection)?.in_parts();
+            let client = remote_function::open(signature, connection)?.in_parts();
             pool.insert(&signature.name, client, None);
         }
         UdfKind::Aggregate => {

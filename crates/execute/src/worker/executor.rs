@@ -24,16 +24,16 @@ use tokio::sync::Notify;
 use super::damage::{self, Damage};
 use super::inbox::Inbox;
 use super::metrics::{operators, pruned, rows_read};
-use super::narrow::{narrow, numbers};
 use super::outbox::Outbox;
 use super::scratch::Scratch;
 use super::sink::{Destination, PartitionError, Sink, run_partition};
 use super::stores::{exchange_stores, register_stores};
+use super::task_plan::{narrow, numbers};
 use super::{PeakPool, STACK_BYTES, short_tasks};
 use crate::context::{execution_config, execution_context};
 use crate::error::fault::{self, FaultContext, MemoryUse};
 use crate::exchange::{FileSource, Inputs, OutputSource, Stores, StreamSource, host_sources};
-use crate::faster::{
+use crate::operators::{
     apply_dynamic_filters, decode_on_second_thread, read_ahead_of_calls, with_faster_operators,
     with_sort_merge_joins,
 };

@@ -13,13 +13,13 @@ mod huge_pages;
 mod inbox;
 mod memory;
 mod metrics;
-mod narrow;
 mod outbox;
 mod scratch;
 mod short_tasks;
 mod sink;
 mod stores;
 mod task;
+mod task_plan;
 mod watch;
 
 pub use huge_pages::turn_off as turn_off_huge_pages;

@@ -2,14 +2,14 @@
 //!
 //! | member | owns |
 //! |---|---|
-//! | `planning_only` | hides an operator while a rule of DataFusion runs |
+//! | `opaque_exec` | hides an operator while a rule of DataFusion runs |
 //! | `shared_exec` | the leaf for a part that several others read |
-//! | `volatile` | operators that may give other values the next time |
+//! | `volatility` | operators that may give other values the next time |
 
-mod planning_only;
+mod opaque_exec;
 mod shared_exec;
-mod volatile;
+mod volatility;
 
-pub(crate) use planning_only::PlanningOnlyExec;
+pub(crate) use opaque_exec::PlanningOnlyExec;
 pub(crate) use shared_exec::SharedExec;
-pub(crate) use volatile::{is_nondeterministic, may_differ};
+pub(crate) use volatility::{is_nondeterministic, may_differ};

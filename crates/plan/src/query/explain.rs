@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch, StringArray};
 use arrow::datatypes::Schema;
-use snowmelt_execute::checked::sql_name;
+use snowmelt_execute::sql_semantics::sql_name;
 
 use crate::Result;
 use crate::tables::without_query;

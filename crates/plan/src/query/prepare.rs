@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use snowmelt_execute::faster::with_faster_operators;
+use snowmelt_execute::operators::with_faster_operators;
 use snowmelt_execute::scan::S3Settings;
 use snowmelt_execute::udf::UdfPool;
 
 use crate::rules::table_functions;
 use crate::spec::QuerySpec;
 use crate::sql::{self, ResultKind};
-use crate::stages::{Cut, Exchanges, cut, streaming, streams};
+use crate::stages::{Cut, Exchanges, cut, early_results, streams};
 use crate::tables::{self, TableInfo, formats, read_calls};
 use crate::{Error, Result, session};
 
@@ -47,7 +47,7 @@ pub(crate) async fn prepare(spec: &QuerySpec) -> Result<PreparedQuery> {
         range_bytes: spec.range_sort_bytes,
     };
     let mut cut = cut(physical, &config, exchanges, &finish)?;
-    streaming::mark(&cut);
+    early_results::mark(&cut);
     if spec.exchange.by_streams() {
         streams::choose(&mut cut.stages);
     }

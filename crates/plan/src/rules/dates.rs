@@ -19,7 +19,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::sqlparser::ast::BinaryOperator;
-use snowmelt_execute::checked::{is_comparison, replace_parts};
+use snowmelt_execute::sql_semantics::{is_comparison, replace_parts};
 
 /// The type of a sum: a timestamp in microseconds, which have room for years far from 1970, too.
 const SUM: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);

@@ -10,7 +10,7 @@ use datafusion::execution::session_state::SessionState;
 use datafusion::functions::core::expr_fn::nullif;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, SortExpr, cast, lit};
 use datafusion::scalar::ScalarValue;
-use snowmelt_execute::checked::sql_name;
+use snowmelt_execute::sql_semantics::sql_name;
 
 /// The places in the order of the values that are shown, with the names of their columns.
 const QUANTILES: [(&str, f64); 3] = [("q25", 0.25), ("q50", 0.5), ("q75", 0.75)];

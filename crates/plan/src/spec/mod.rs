@@ -1,6 +1,6 @@
 //! A query and its inputs, as a planner takes them.
 
-mod local;
+mod local_files;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use snowmelt_wire::{CsvOption, ExchangeOptions, HttpSource, Parameters, Signature};
 
 use crate::prices::CostBasis;
-pub use local::{HostFiles, LocalFiles};
+pub use local_files::{HostFiles, LocalFiles};
 
 /// Bytes of rows from which on a sort of all of them is merged by workers, in ranges of keys. The
 /// driver merges fewer sooner than another stage begins.

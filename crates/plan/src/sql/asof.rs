@@ -2,7 +2,7 @@
 //! nearest by a comparison, among those with equal keys.
 //!
 //! The parser reads such a join as one of another kind (`dialect/tokens.rs`). Here its comparison is
-//! put into a function, by which the plan of the join is found again (`exact/nearest.rs`).
+//! put into a function, by which the plan of the join is found again (`rules/sql_semantics/asof_join.rs`).
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use datafusion::sql::sqlparser::ast::{
     TableWithJoins, VisitMut, VisitorMut,
 };
 
-use super::meaning::call;
+use super::semantics::call;
 
 /// The name of the function, which is hidden from SQL.
 pub(crate) const NEAREST: &str = "checked_asof";

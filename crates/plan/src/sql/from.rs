@@ -13,7 +13,7 @@ use datafusion::sql::sqlparser::ast::{
     Visitor, VisitorMut,
 };
 
-use super::meaning::call;
+use super::semantics::call;
 
 /// Functions that give a list, and rows where they are called in FROM.
 const SERIES: [&str; 2] = ["generate_series", "range"];

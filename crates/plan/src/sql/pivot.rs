@@ -15,7 +15,7 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
-use super::meaning::{call, quoted};
+use super::semantics::{call, quoted};
 use super::using::{LEFT, NAMES, VALUES, has_columns_call};
 
 /// The aggregates that take a FILTER here.

@@ -15,7 +15,7 @@ use datafusion::sql::sqlparser::ast::{
 use super::pivot::template;
 
 /// The function of a seed and of the columns of a row by which samples that can be repeated choose
-/// rows. Its columns are written where they are known ([`crate::sql::using`]).
+/// rows. Its columns are written where they are known ([`super::using`]).
 pub(crate) const PLACE: &str = "sample_place";
 
 /// Returns the reason why a sample is not supported, with a hint. `None` for other tables.

@@ -11,14 +11,14 @@ use datafusion::sql::sqlparser::ast::{
     Expr, ObjectName, ObjectNamePart, Query, Select, SetExpr, Statement as SqlStatement, Visit,
     Visitor,
 };
-use snowmelt_execute::checked;
+use snowmelt_execute::sql_semantics;
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::Parameters;
 
 use super::dialect::{self, PostgresLike};
 use super::errors::sql_error;
 use super::parameters::{self, ParameterValues};
-use super::{asof, equivalents, from, meaning, pivot, samples};
+use super::{asof, equivalents, from, pivot, samples, semantics};
 use crate::{Error, Result};
 
 /// A statement that may run.
@@ -215,12 +215,12 @@ impl Visitor for ReadOnlyCheck {
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Error> {
         if let Expr::Function(function) = expr
             && let Some(ObjectNamePart::Identifier(name)) = function.name.0.last()
-            && checked::is_operator(&name.value.to_lowercase())
+            && sql_semantics::is_operator(&name.value.to_lowercase())
         {
             let report = ErrorReport::new(Code::SQL_NAME, format!("there is no function `{name}`"));
             return ControlFlow::Break(Error::Sql(Box::new(report)));
         }
-        match meaning::refused(expr).or_else(|| equivalents::refused_frame(expr)) {
+        match semantics::refused(expr).or_else(|| equivalents::refused_frame(expr)) {
             Some((message, hint)) => ControlFlow::Break(refused(message, hint)),
             None => ControlFlow::Continue(()),
         }

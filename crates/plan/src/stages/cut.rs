@@ -36,7 +36,7 @@ use snowmelt_execute::tree::{count, file_scan, is_partition_wise, with_children}
 use snowmelt_wire::ExchangeOptions;
 
 use super::cut_points::{CutPoints, PlanPart};
-use super::sendable::Sendable;
+use super::worker_operators::Sendable;
 use crate::estimate::small_inputs;
 use crate::estimate::sorts::large_merge;
 use crate::operators::SharedExec;

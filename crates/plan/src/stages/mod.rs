@@ -3,17 +3,17 @@
 //! | member | owns |
 //! |---|---|
 //! | `cut`, `cut_points` | the cut, and where a plan was cut already |
-//! | `sendable` | operators that may run on workers |
-//! | `streaming` | results that are read before their task is complete |
+//! | `worker_operators` | operators that may run on workers |
+//! | `early_results` | results that are read before their task is complete |
 //! | `streams` | exchanges whose two stages run at the same time |
 //! | `text` | plans as text |
 
 mod cut;
 mod cut_points;
-mod sendable;
-pub(crate) mod streaming;
+pub(crate) mod early_results;
 pub(crate) mod streams;
 mod text;
+mod worker_operators;
 
 pub use cut::{Cut, Stage, StageOutput};
 pub(crate) use cut::{Exchanges, cut};

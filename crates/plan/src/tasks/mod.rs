@@ -7,13 +7,13 @@
 //! | `division` | how many tasks a stage is worth |
 //! | `spread`, `ranges` | partitions with too many rows, ranges of sorted rows |
 //! | `outputs`, `stage_reads` | outputs of earlier tasks, and which of them a partition reads |
-//! | `repeat` | what a task gives when it runs again |
+//! | `determinism_check` | what a task gives when it runs again |
 //! | `sent_plans`, `sent_footers` | what a task is sent of plans and footers |
 
+mod determinism_check;
 mod division;
 mod outputs;
 mod ranges;
-mod repeat;
 mod sent_footers;
 mod sent_plans;
 mod spread;
@@ -21,9 +21,9 @@ mod stage_reads;
 pub(crate) mod stage_tasks;
 mod task;
 
+pub use determinism_check::{Repeat, repeats};
 pub use division::{Division, TASK_BYTES, worth_a_task};
 pub use outputs::{Outputs, TaskOutput};
-pub use repeat::{Repeat, repeats};
 pub use sent_plans::leave_out_files;
 pub use stage_reads::partitions_read;
 pub use stage_tasks::{reads, reads_by_range, tasks};

@@ -8,7 +8,7 @@ use std::ops::Range;
 use datafusion::datasource::physical_plan::FileScanConfig;
 use object_store::ObjectMeta;
 use snowmelt_execute::exchange::{Exchange, ExchangeReadExec, StageMedium};
-use snowmelt_execute::faster::may_spill;
+use snowmelt_execute::operators::may_spill;
 use snowmelt_execute::scan::paths::file_path;
 use snowmelt_execute::scan::{S3Settings, is_http};
 use snowmelt_execute::{tree, udf};

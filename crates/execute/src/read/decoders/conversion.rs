@@ -10,10 +10,10 @@ use arrow::datatypes::{
 };
 use arrow::error::ArrowError;
 
-use crate::checked::sql_name;
 use crate::read::dialect::day_form::Moment;
 use crate::read::reports::shortened;
 use crate::read::{Dialect, Notation};
+use crate::sql_semantics::sql_name;
 
 /// True if the values of a column are decoded as texts first. `index` is its index in the file.
 pub(crate) fn is_converted(field: &Field, index: usize, dialect: &Dialect) -> bool {

@@ -13,12 +13,12 @@ use arrow::error::ArrowError;
 use regex::Regex;
 
 use super::conversion::{converted, converted_or_null, is_converted};
-use crate::checked::sql_name;
 use crate::read::dialect::escapes::doubled;
 use crate::read::dialect::header::NO_QUOTE;
 use crate::read::dialect::lengths::of_length;
 use crate::read::reports::shortened;
 use crate::read::{Dialect, Header, Quotes};
+use crate::sql_semantics::sql_name;
 
 /// Values that are decoded at a time, to bound the memory of wide tables.
 const BATCH_VALUES: usize = 1 << 20;

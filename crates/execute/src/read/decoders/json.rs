@@ -12,9 +12,9 @@ use arrow::json::ReaderBuilder;
 use arrow::json::reader::Decoder;
 
 use super::surrogates::joined;
-use crate::checked::{cast_strictly, sql_name};
 use crate::read::newlines;
 use crate::read::reports::shortened;
+use crate::sql_semantics::{cast_strictly, sql_name};
 
 /// A decoder of objects.
 pub struct JsonDecoder {

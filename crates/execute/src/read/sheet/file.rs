@@ -17,9 +17,9 @@ use super::archive::MAX_FILE_BYTES;
 use super::book::{Book, Cells, cell_name};
 use super::columns::SheetColumn;
 use super::value::CellValue;
-use crate::checked::sql_name;
 use crate::read::reports::corrupt;
 use crate::scan::read_bytes;
+use crate::sql_semantics::sql_name;
 
 /// The most values of a batch, and the most bytes of its texts.
 const MAX_BATCH_VALUES: usize = 1 << 20;

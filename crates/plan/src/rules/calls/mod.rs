@@ -10,12 +10,12 @@
 //! - [`KeepCallsAbove`] moves no call below an operator that drops rows, and no condition on its
 //!   value below the call.
 
-mod above;
+mod call_placement;
 mod columns;
 mod conditions;
 mod find;
 mod reuse;
 
-pub(crate) use above::KeepCallsAbove;
+pub(crate) use call_placement::KeepCallsAbove;
 pub(crate) use conditions::PushDownConditions;
 pub(crate) use reuse::ReuseCalls;

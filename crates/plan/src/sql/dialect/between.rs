@@ -8,7 +8,7 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use crate::sql::meaning::{NOT_SYMMETRIC, SYMMETRIC};
+use crate::sql::semantics::{NOT_SYMMETRIC, SYMMETRIC};
 
 /// Reads the words and the bounds. `None` if other words are next.
 pub(super) fn behind(

@@ -9,7 +9,7 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use crate::sql::meaning::call;
+use crate::sql::semantics::call;
 
 /// Whether such a list is next: brackets that have FOR between them, and not in parentheses.
 pub(super) fn is_next(parser: &Parser<'_>) -> bool {

@@ -24,7 +24,7 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use super::meaning::GLOB_OPERATOR;
+use super::semantics::GLOB_OPERATOR;
 
 /// Precedence of `^`: above `*` and `AT TIME ZONE`, and below `::`.
 const POWER: u8 = 45;

@@ -8,7 +8,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::by_place;
 use super::functions::{binary, struct_pack};
-use crate::sql::meaning::{call, cast, quoted};
+use crate::sql::semantics::{call, cast, quoted};
 
 /// The call of an aggregate, with its clauses.
 pub(super) fn written(name: &str, function: &Function) -> Option<Expr> {

@@ -11,8 +11,8 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::functions::binary;
 use super::{intervals, text, times, types, uuids};
-use crate::sql::meaning::{call, quoted};
 use crate::sql::naming::names;
+use crate::sql::semantics::{call, quoted};
 
 /// Returns the reason why a query is refused whose clauses have no equivalent form, with a hint.
 pub(crate) fn refused(query: &Query) -> Option<(&'static str, &'static str)> {

@@ -10,7 +10,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::functions::binary;
 use super::plain_name;
-use crate::sql::meaning::{call, cast};
+use crate::sql::semantics::{call, cast};
 
 /// Why a window with EXCLUDE is refused, with a hint.
 pub(crate) fn refused(expr: &Expr) -> Option<(&'static str, &'static str)> {

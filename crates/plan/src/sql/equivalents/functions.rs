@@ -6,7 +6,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::{lists, patterns};
-use crate::sql::meaning::{call, cast, quoted, when};
+use crate::sql::semantics::{call, cast, quoted, when};
 
 /// Functions that have another name here, with the same arguments. Sorted by name.
 const RENAMED: [(&str, &str); 42] = [

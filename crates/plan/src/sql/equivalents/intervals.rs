@@ -5,7 +5,7 @@ use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Interval, Value};
 
 use super::functions::binary;
 use super::text;
-use crate::sql::meaning::quoted;
+use crate::sql::semantics::quoted;
 
 /// An interval with its units in words. `None` if it is left as it is.
 pub(super) fn written(interval: &Interval) -> Option<Expr> {

@@ -7,7 +7,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::{by_place, text};
-use crate::sql::meaning::{call, cast, when};
+use crate::sql::semantics::{call, cast, when};
 
 /// Aggregates of numbers, each with the function of a list that it is.
 const OF_NUMBERS: [(&str, &str); 4] = [

@@ -29,7 +29,7 @@ use datafusion::sql::sqlparser::ast::{
     TableFactor, VisitMut, VisitorMut,
 };
 
-use super::meaning::text;
+use super::semantics::text;
 pub(crate) use clauses::refused as refused_clause;
 pub(crate) use exclusions::refused as refused_frame;
 pub(crate) use functions::known;

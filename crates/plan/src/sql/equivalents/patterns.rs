@@ -3,7 +3,7 @@
 use datafusion::sql::sqlparser::ast::Expr;
 
 use super::text;
-use crate::sql::meaning::quoted;
+use crate::sql::semantics::quoted;
 
 /// A pattern in quotes as one of the whole text.
 pub(super) fn of_whole_text(pattern: &Expr) -> Option<Expr> {

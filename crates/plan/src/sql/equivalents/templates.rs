@@ -7,7 +7,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::text;
-use crate::sql::meaning::quoted;
+use crate::sql::semantics::quoted;
 
 /// Parts of templates, the longer ones first.
 const PARTS: [(&str, &str); 16] = [

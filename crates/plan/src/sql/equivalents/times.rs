@@ -6,7 +6,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::functions::binary;
 use super::text;
-use crate::sql::meaning::{call, cast, quoted};
+use crate::sql::semantics::{call, cast, quoted};
 
 /// Functions that are a part of a time, by the names of the parts in PostgreSQL.
 const PARTS: [(&str, &str); 13] = [

@@ -9,7 +9,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::plain_name;
-use crate::sql::meaning::call;
+use crate::sql::semantics::call;
 
 /// The cast of an expression to a UUID, or to a list of them. `None` for other types.
 pub(super) fn cast_of(of: &Expr, data_type: &DataType, kind: &CastKind) -> Option<Expr> {

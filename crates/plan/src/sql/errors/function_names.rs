@@ -5,7 +5,7 @@ use std::sync::Arc;
 use datafusion::catalog::TableFunction;
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::session_state::SessionState;
-use snowmelt_execute::checked;
+use snowmelt_execute::sql_semantics;
 
 use crate::sql::equivalents;
 
@@ -17,6 +17,6 @@ pub(crate) fn function_names(state: &SessionState) -> Vec<String> {
     names.extend(equivalents::known().map(str::to_owned));
     let tables = state.table_functions();
     names.extend(tables.values().map(|function: &Arc<TableFunction>| function.name().to_owned()));
-    names.retain(|name| !checked::is_operator(name));
+    names.retain(|name| !sql_semantics::is_operator(name));
     names
 }

@@ -5,7 +5,7 @@
 
 use arrow::datatypes::DataType;
 use datafusion::common::Column;
-use snowmelt_execute::checked::sql_name;
+use snowmelt_execute::sql_semantics::sql_name;
 use snowmelt_types::{Code, ErrorReport};
 
 /// The names of parts of a syntax tree, each with its words in SQL.

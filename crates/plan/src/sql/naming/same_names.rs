@@ -16,10 +16,10 @@ use datafusion::sql::sqlparser::ast::{
     Distinct, Expr, Ident, LimitClause, OrderByExpr, OrderByKind, Query, Select, SelectItem,
     SetExpr, TableFactor, Value, ValueWithSpan, Visit, VisitMut, Visitor, VisitorMut,
 };
-use snowmelt_execute::checked::WRITTEN;
+use snowmelt_execute::sql_semantics::WRITTEN;
 
 use super::names;
-use crate::sql::meaning::{call, quoted};
+use crate::sql::semantics::{call, quoted};
 use crate::sql::using::has_columns_call;
 
 /// Whether a statement is refused because of the names of its expressions.

@@ -6,15 +6,25 @@
 //! WHERE or in a second USING. Here such joins are written with ON before they are planned, and `*`
 //! and the names of keys as the expressions that they stand for. To do so, the planner is asked for
 //! the columns of each table in FROM.
+//!
+//! | member | owns |
+//! |---|---|
+//! | `columns` | the columns of FROM, and which of them a name means |
+//! | `select` | keys and `*` in a SELECT |
+//! | `names` | names in expressions, and their replacement |
+//! | `star_duplicates` | `*` beside a column of the same name |
+//! | `columns_expansion`, `columns_selection` | `COLUMNS(…)`, and the columns that it names |
+//! | `unpivot_columns` | UNPIVOT of columns that `COLUMNS(…)` names |
+//! | `sample_hash` | samples that can be repeated |
 
 mod columns;
-mod matched;
+mod columns_expansion;
+mod columns_selection;
 mod names;
-mod repeated;
 mod sample_hash;
 mod select;
-mod unpivoted;
-mod wanted;
+mod star_duplicates;
+mod unpivot_columns;
 
 use std::convert::Infallible;
 use std::ops::ControlFlow;
@@ -28,9 +38,9 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use columns::Named;
-pub(crate) use matched::has_call as has_columns_call;
+pub(crate) use columns_expansion::has_call as has_columns_call;
 pub(crate) use names::{folded, replace_names};
-pub(crate) use unpivoted::{LEFT, NAMES, VALUES};
+pub(crate) use unpivot_columns::{LEFT, NAMES, VALUES};
 
 /// Plans a query; `None` if it has no plan.
 pub(crate) type Planner<'a> = &'a dyn Fn(Statement) -> Option<LogicalPlan>;
@@ -118,9 +128,11 @@ impl Merging<'_> {
         match body {
             SetExpr::Select(select) => {
                 sample_hash::write(select, order.as_deref_mut(), &|table| self.columns(table));
-                matched::write(select, &|table| self.columns(table));
+                columns_expansion::write(select, &|table| self.columns(table));
                 if self.tells_apart {
-                    repeated::name_apart(select, order.as_deref(), &|table| self.columns(table));
+                    star_duplicates::name_apart(select, order.as_deref(), &|table| {
+                        self.columns(table)
+                    });
                 }
                 let known = select::merge(select, order, &|table| self.columns(table));
                 self.all_known &= known;

@@ -13,11 +13,11 @@ use snowmelt_execute::read::{
 use snowmelt_files::{Compression, Kind};
 use snowmelt_types::ErrorReport;
 
+use super::csv_types::Guess;
 use super::dialect::{Recognised, columns, recognise};
 use super::header::{First, first_record};
 use super::options::CsvOptions;
 use super::sample::{Sample, Sampler};
-use super::values::Guess;
 use super::{FileColumns, FileFindings, duplicate_column, pieces};
 use crate::{Error, Result};
 

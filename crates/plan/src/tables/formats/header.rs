@@ -2,7 +2,7 @@
 
 use snowmelt_execute::read::Dialect;
 
-use super::values::Guess;
+use super::csv_types::Guess;
 
 /// The content of the first record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,22 +2,32 @@
 //!
 //! The columns of text files come from samples: the first bytes of each file. Every value that is
 //! read later must have the type of its column, or the query fails and names its line.
+//!
+//! | member | owns |
+//! |---|---|
+//! | `table` | a table of files of one format |
+//! | `csv`, `csv_types`, `header`, `dialect` | columns of a CSV file, and how it is written |
+//! | `json_types` | types of JSON values |
+//! | `sheet`, `sheet_options` | tables in sheets of workbooks |
+//! | `options`, `option_parser`, `option_value` | options that a query gives |
+//! | `sample` | beginnings of files |
+//! | `pieces`, `prune`, `early_end` | what is read of files, and whether reading may end early |
 
 mod csv;
+mod csv_types;
 mod dialect;
-mod early;
-mod given;
+mod early_end;
 mod header;
+mod json_types;
+mod option_parser;
 mod option_value;
 mod options;
 mod pieces;
 mod prune;
 mod sample;
-mod shape;
 mod sheet;
 mod sheet_options;
 mod table;
-mod values;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -37,15 +47,15 @@ use super::files::{
 };
 use super::locations::Located;
 use crate::{Error, Result};
-pub(crate) use early::may_end_early;
-pub(crate) use given::{check, options, set};
+pub(crate) use early_end::may_end_early;
 use header::First;
+use json_types::Shape;
+pub(crate) use option_parser::{check, options, set};
 pub(crate) use options::{CsvOptions, ReadOptions};
 #[cfg(test)]
 pub(crate) use options::{Mark, Types};
 use pieces::Piece;
 use sample::Sampler;
-use shape::Shape;
 pub(crate) use sheet_options::{SheetOptions, set_sheet};
 pub(crate) use table::FilesTable;
 
@@ -189,7 +199,7 @@ async fn found_in(
     match format {
         Format::Arrow => arrow(sampler.located, meta, &name).await,
         Format::Excel => sheet::of_file(sampler.located, meta, options, &name).await,
-        Format::Json => shape::of_file(sampler, meta, compression, &name).await,
+        Format::Json => json_types::of_file(sampler, meta, compression, &name).await,
         _ => csv::of_file(sampler, meta, Kind { format, compression }, options.csv, &name).await,
     }
 }

@@ -14,8 +14,8 @@
 use std::sync::Arc;
 
 use datafusion::physical_plan::ExecutionPlan;
-use snowmelt_execute::faster::{can_sort_merge, spills_sooner};
 use snowmelt_execute::fault::{is_of_join, uses_scratch};
+use snowmelt_execute::operators::{can_sort_merge, spills_sooner};
 use snowmelt_plan::tasks::PlannedTask;
 use snowmelt_types::{Code, ErrorReport};
 
