@@ -93,7 +93,7 @@ pub const TENANTS: Bounds = Bounds { connections: 4096, ..NETWORK };
 pub struct AcceptedConnection<S> {
     /// The connection.
     pub stream: S,
-    /// The other end.
+    /// Who is at the other end.
     pub peer: Peer,
     /// The address of the other end; `None` on a unix socket.
     pub address: Option<IpAddr>,

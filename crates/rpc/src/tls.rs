@@ -42,7 +42,7 @@ impl Certificate {
     /// go on.
     ///
     /// # Errors
-    /// As [`Certificate::new`]: then the certificate stays as it is.
+    /// A text is not valid: the certificate stays as it is, and the error says why.
     pub fn replace(&self, chain: &[u8], key: &[u8]) -> Result<(), String> {
         let config = config(chain, key)?;
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = config;

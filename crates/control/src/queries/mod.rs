@@ -119,15 +119,13 @@ impl Queries {
         let folder = exchange_folder(now_ms() / 1000, id.as_str());
         // Boxed, because the compiler follows the types of futures only to some depth.
         let answered = AtomicBool::new(false);
-        let id_of = id.clone();
-        let folder_of = folder.clone();
         let asked = AcceptedQuery {
             tenant,
             rights,
             request: &request,
-            id: id_of,
+            id: id.clone(),
             answered: &answered,
-            folder: folder_of,
+            folder: folder.clone(),
         };
         let answer = self.answer(asked, frames.clone()).boxed();
         let mut complete = false;
@@ -202,12 +200,12 @@ impl Queries {
             ..drive(request, name.clone(), &udfs, workers, accepted)
         };
         let host = self.host.clone();
-        let runner = QueryRunner::new(host, name, tenant.clone(), accepted, limits, udfs.bindings)
-            .with_rights(rights);
-        let runner = Arc::new(match self.peers.are_several() {
-            false => runner,
-            true => runner.on_hosts(Arc::new(self.peers.of_query(is_alone))),
-        });
+        let runner = QueryRunner::new(host, name, tenant.clone(), accepted, limits, udfs.bindings);
+        let mut runner = runner.with_rights(rights);
+        if self.peers.are_several() {
+            runner = runner.on_hosts(Arc::new(self.peers.of_query(is_alone)));
+        }
+        let runner = Arc::new(runner);
         let folder = PathBuf::from(&request.working_folder);
         let starting = tracing::debug_span!(target: SPANS, "query.start_driver");
         let beginning = Driver::begin(&runner, drive, accepted, memory, folder);

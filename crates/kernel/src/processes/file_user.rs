@@ -27,7 +27,7 @@ pub struct FileUser {
 /// How often file systems of users are hidden that appear meanwhile.
 const MAX_ROUNDS: usize = 8;
 
-type Work = Box<dyn FnOnce() + Send>;
+type FileWork = Box<dyn FnOnce() + Send>;
 
 /// A thread with the rights of a user to files, and without any capability.
 ///
@@ -38,16 +38,16 @@ type Work = Box<dyn FnOnce() + Send>;
 /// thread could be killed by that user, and the whole process with it.
 #[derive(Debug)]
 pub struct FileUserThread {
-    work: Sender<Work>,
+    work: Sender<FileWork>,
 }
 
 impl FileUserThread {
     /// Starts a thread, which ends when the value is dropped.
     ///
     /// # Errors
-    /// This process may not take the rights of other users (`EPERM`).
+    /// `EPERM` if this process may not take the rights of other users.
     pub fn start(user: FileUser) -> io::Result<Self> {
-        let (work, works) = channel::<Work>();
+        let (work, works) = channel::<FileWork>();
         let (began, begin) = sync_channel(1);
         let thread = std::thread::Builder::new().name("file-user".to_owned());
         thread.spawn(move || {
@@ -62,14 +62,14 @@ impl FileUserThread {
     /// Runs a function on the thread, and waits for its result.
     ///
     /// # Errors
-    /// An earlier function panicked, and the thread has ended.
+    /// An error if an earlier function panicked, and the thread has ended.
     pub fn run<T: Send + 'static>(
         &self,
         function: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<T> {
         let (done, result) = sync_channel(1);
         // Nobody waits for the result if the receiver is gone.
-        let work: Work = Box::new(move || drop(done.send(function())));
+        let work: FileWork = Box::new(move || drop(done.send(function())));
         self.work.send(work).map_err(|_| io::Error::other("the thread has ended"))?;
         result.recv().map_err(io::Error::other)
     }

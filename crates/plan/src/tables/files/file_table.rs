@@ -19,7 +19,7 @@ pub(crate) trait FileTable: Debug + Send + Sync + 'static {
     /// The columns of the files, followed by those of their folders.
     fn schema(&self) -> &TableSchema;
 
-    /// What a scan makes of a filter.
+    /// Returns how far a scan applies a filter.
     fn support(&self, filter: &Expr) -> TableProviderFilterPushDown;
 
     /// The scan of the files that rows which pass the filters can be in; the caller adds the
