@@ -1,6 +1,7 @@
 //! Queries: from a request to the frames of its answer.
 
 mod counts;
+mod workers;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -29,9 +30,7 @@ use crate::now_ms;
 use crate::reports::{DROPPED, Durations, EventReporter, Events, SUCCEEDED, encoded, output};
 use crate::udfs::{UdfRegistry, UdfSet};
 use counts::{QueryGuard, WithObjects};
-
-/// The most workers of one query.
-const MAX_WORKERS: u32 = 4096;
+use workers::{cores, workers};
 
 /// The most threads of a driver: it reads footers and merges, which workers did most of already.
 const DRIVER_THREADS: u32 = 4;
@@ -306,20 +305,6 @@ enum AnswerEnd {
     Complete,
     /// The client is gone.
     Early,
-}
-
-/// Returns the requested number of workers, or one for each core of all hosts.
-fn workers(asked: u32, all_cores: u32) -> Result<u32, ErrorReport> {
-    if asked > MAX_WORKERS {
-        let message = format!("{asked} workers are more than one query may have");
-        return Err(ErrorReport::new(Code::OPTION, message)
-            .hint(format!("use at most {MAX_WORKERS} (--workers)")));
-    }
-    Ok(if asked == 0 { all_cores.clamp(1, MAX_WORKERS) } else { asked })
-}
-
-fn cores() -> u32 {
-    std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32)
 }
 
 fn drive(
