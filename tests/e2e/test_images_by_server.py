@@ -107,8 +107,8 @@ def test_a_member_converts_and_reads_images_and_removes_none(up: Snowmelt, membe
     member.run("image", "verify", "app:v1").succeeded()
     member.run("image", "diff", "app:v1", "app:v1").succeeded()
     assert member.run("image", "key").succeeded().out.strip()
-    member.run("image", "rm", "app:v1").failed_with("SM-0513", "only root")
-    member.run("image", "prune").failed_with("SM-0513", "only root")
+    member.run("image", "rm", "app:v1").failed_with("SM-0518", "root and the user")
+    member.run("image", "prune").failed_with("SM-0518", "root and the user")
     # What is removed is removed by root, through the server too.
     up.run("image", "rm", "app:v1").succeeded()
     up.run("image", "prune").succeeded()

@@ -51,6 +51,9 @@ pub fn status_of(report: &ErrorReport) -> StatusCode {
         (Code::HOST_UNKNOWN, StatusCode::NOT_FOUND),
         (Code::REQUEST_UNKNOWN, StatusCode::NOT_FOUND),
         (Code::TENANT_REFUSED, StatusCode::FORBIDDEN),
+        (Code::RIGHT_MISSING, StatusCode::FORBIDDEN),
+        (Code::KEY_MISSING, StatusCode::NOT_FOUND),
+        (Code::KEYS_MOST, StatusCode::TOO_MANY_REQUESTS),
         (Code::TOKEN_REFUSED, StatusCode::UNAUTHORIZED),
         (Code::REQUEST_SIZE, StatusCode::PAYLOAD_TOO_LARGE),
         (Code::CALLS_WAITING, StatusCode::TOO_MANY_REQUESTS),
@@ -77,7 +80,8 @@ mod tests {
         let status = |code| Problem::from(ErrorReport::new(code, "")).status.as_u16();
         assert_eq!([status(Code::FUNCTION_MISSING), status(Code::REQUEST_UNKNOWN)], [404, 404]);
         assert_eq!([status(Code::REQUEST_SIZE), status(Code::CALLS_WAITING)], [413, 429]);
-        assert_eq!(status(Code::TENANT_REFUSED), 403);
+        assert_eq!([status(Code::TENANT_REFUSED), status(Code::RIGHT_MISSING)], [403, 403]);
+        assert_eq!([status(Code::KEY_MISSING), status(Code::KEYS_MOST)], [404, 429]);
         assert_eq!([status(Code::OPTION), status(Code::FUNCTION_LOAD)], [400, 422]);
         assert_eq!([status(Code::SPAWNER_LOST), status(Code::QUERY_TIMEOUT)], [503, 504]);
     }

@@ -120,9 +120,12 @@ codes! {
     TOKEN_REFUSED = "SM-0515", Usage, "the token of a request is not accepted";
     CERTIFICATE = "SM-0516", Usage, "the certificate of a server is not trusted";
     PRUNING_RUNS = "SM-0517", Platform, "a removal of what nothing uses is running";
+    RIGHT_MISSING = "SM-0518", Usage, "the role or the names of a request do not include this";
+    KEY_MISSING = "SM-0519", Input, "there is no such key";
     SPAWNER_START = "SM-0520", Platform, "the spawner died and cannot be started again";
     ZYGOTES_BUSY = "SM-0521", Platform, "all slots for zygotes are in use";
     QUERY_PROGRAM = "SM-0522", Platform, "the program that runs queries is missing";
+    KEYS_MOST = "SM-0523", Usage, "there are as many keys as there may be";
     NETWORK_MAKE = "SM-0601", Platform, "a job's network could not be made";
     NETWORK_SPEC = "SM-0602", Input, "the specification of a job's network is invalid";
     NETWORK_TAKEN = "SM-0603", Platform, "the network of a job is in use by another job";

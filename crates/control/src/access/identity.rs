@@ -1,22 +1,19 @@
-//! The identity of a request: the user of the connection and the tenant that it acts for.
+//! The identity of a request: who asks, for which tenant, with which role and for which names.
 //!
-//! Invariant: the tenant comes from the credentials of the connection, never from the body of the
-//! request. Root, the user of the server and hosts with the token of the cluster may name any
-//! tenant; every other user of the socket, and every token of a tenant, has exactly one.
+//! Invariant: tenant, role and names come from the connection and from records of the platform,
+//! never from the body of the request. An operator may name any tenant; every other user of the
+//! socket, and every other key, has exactly one.
 
-use axum::body::Body;
-use axum::extract::{FromRequestParts, Request};
+use std::sync::Arc;
+
+use axum::extract::FromRequestParts;
 use axum::http::HeaderMap;
 use axum::http::request::Parts;
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
-use http_body_util::{BodyExt, Limited};
 use snowmelt_api::TENANT_HEADER;
 use snowmelt_kernel::file_user::FileUser;
-use snowmelt_rpc::body::MAX_REQUEST_BYTES;
 use snowmelt_rpc::{Peer, Problem};
 use snowmelt_tasks::FileRights;
-use snowmelt_types::{Code, ErrorReport, Tenant};
+use snowmelt_types::{Code, ErrorReport, NamePattern, Right, Role, Tenant};
 
 /// The identity of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,51 +21,72 @@ pub(crate) struct Identity {
     peer: Peer,
     /// The tenant that the request acts for.
     pub tenant: Tenant,
+    role: Role,
+    /// The names that the request may use; none: all.
+    grants: Arc<[NamePattern]>,
+    /// The identifier of the key, if the request has one that the platform made.
+    key: Option<Arc<str>>,
 }
 
-/// Returns whether a peer may act for any tenant.
-fn is_operator(peer: Peer) -> bool {
+/// The holder of a key, as the platform has written it down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KeyHolder {
+    pub tenant: Tenant,
+    pub role: Role,
+    pub grants: Vec<NamePattern>,
+    /// The identifier of the key; `None` for a line of the file of tokens.
+    pub key: Option<String>,
+}
+
+/// Returns the role of a peer; `None` for one of which only a key tells.
+fn role(peer: Peer) -> Option<Role> {
     match peer {
-        Peer::User(user) => user == 0 || user == rustix::process::geteuid().as_raw(),
-        Peer::Cluster => true,
-        Peer::Remote => false,
+        Peer::User(user) if user == 0 || user == rustix::process::geteuid().as_raw() => {
+            Some(Role::Operator)
+        }
+        Peer::User(_) => Some(Role::Administrator),
+        Peer::Cluster => Some(Role::Operator),
+        Peer::Remote => None,
     }
 }
 
-/// Returns the tenant of a request without the header; `None` for a peer whose tenant only a token
-/// tells.
-fn own_tenant(peer: Peer) -> Option<Tenant> {
+/// Returns the tenant of a request of this peer without the header.
+fn own_tenant(peer: Peer, role: Role) -> Tenant {
     match peer {
         // The name of a tenant may contain digits, so this cannot fail.
-        Peer::User(user) if !is_operator(peer) => {
-            Some(format!("uid-{user}").parse().unwrap_or_default())
+        Peer::User(user) if role != Role::Operator => {
+            format!("uid-{user}").parse().unwrap_or_default()
         }
-        Peer::User(_) | Peer::Cluster => Some(Tenant::default()),
-        Peer::Remote => None,
+        _ => Tenant::default(),
     }
 }
 
 impl Identity {
     /// Makes the identity of a peer that acts for a named tenant, or for its own.
     pub fn new(peer: Peer, named: Option<Tenant>) -> Result<Self, ErrorReport> {
-        let own = own_tenant(peer).ok_or_else(unknown)?;
+        let role = role(peer).ok_or_else(unknown)?;
+        let own = own_tenant(peer, role);
         let tenant = named.unwrap_or_else(|| own.clone());
-        if tenant != own && !is_operator(peer) {
+        if tenant != own && role != Role::Operator {
             let message = format!("this user acts for tenant `{own}` and not for `{tenant}`");
             let hint = format!("omit the tenant, or name `{own}`; root may name any");
             return Err(ErrorReport::new(Code::TENANT_REFUSED, message).hint(hint));
         }
-        Ok(Self { peer, tenant })
+        Ok(Self { peer, tenant, role, grants: Arc::default(), key: None })
     }
 
-    /// Makes the identity of a request with the token of a tenant, which may name no other tenant.
-    pub fn of_token(tenant: Tenant, headers: &HeaderMap) -> Result<Self, ErrorReport> {
-        if let Some(named) = named(headers)?.filter(|named| *named != tenant) {
-            let message = format!("this token acts for tenant `{tenant}` and not for `{named}`");
-            let hint = format!("omit the tenant, or name `{tenant}`");
+    /// Makes the identity of a request with a key. Only that of an operator may name another tenant
+    /// than its own.
+    pub fn of_key(holder: KeyHolder, headers: &HeaderMap) -> Result<Self, ErrorReport> {
+        let KeyHolder { tenant: own, role, grants, key } = holder;
+        let tenant = named(headers)?.unwrap_or_else(|| own.clone());
+        if tenant != own && role != Role::Operator {
+            let message = format!("this key acts for tenant `{own}` and not for `{tenant}`");
+            let hint = format!("omit the tenant, or name `{own}`");
             return Err(ErrorReport::new(Code::TENANT_REFUSED, message).hint(hint));
         }
-        Ok(Self { peer: Peer::Remote, tenant })
+        let key = key.map(Arc::from);
+        Ok(Self { peer: Peer::Remote, tenant, role, grants: grants.into(), key })
     }
 
     /// Refuses a body that names another tenant. Older clients send the tenant in the body.
@@ -85,30 +103,91 @@ impl Identity {
         }
     }
 
+    /// Returns whether the request came over the network.
+    pub fn is_remote(&self) -> bool {
+        self.peer == Peer::Remote
+    }
+
+    /// Returns whether the request may do everything.
+    pub fn is_operator(&self) -> bool {
+        self.role == Role::Operator
+    }
+
+    /// Returns whether the request has a right.
+    pub fn has(&self, right: Right) -> bool {
+        self.role.has(right)
+    }
+
+    /// Refuses a request without a right to what it asks for.
+    pub fn check_right(&self, right: Right, what: &str) -> Result<(), ErrorReport> {
+        if self.has(right) {
+            return Ok(());
+        }
+        let role = self.role;
+        let message = format!("the role `{role}` has no right to {what}, which needs `{right}`");
+        let hint = if right == Right::Operate {
+            "root and the user of the server may, and a key with the role `operator`".to_owned()
+        } else {
+            let enough = Role::ALL.into_iter().filter(|role| role.has(right));
+            let enough: Vec<_> = enough.map(|role| format!("`{role}`")).collect();
+            let roles = enough.join(", ");
+            format!("ask an administrator of the tenant for a key with one of the roles {roles}")
+        };
+        Err(ErrorReport::new(Code::RIGHT_MISSING, message).hint(hint))
+    }
+
+    /// Returns whether the request is limited to some names.
+    pub fn is_limited(&self) -> bool {
+        !self.grants.is_empty()
+    }
+
+    /// Returns whether the request may use a function of this name.
+    pub fn permits(&self, name: &str) -> bool {
+        self.grants.is_empty() || self.grants.iter().any(|grant| grant.matches(name))
+    }
+
+    /// Returns whether the request may use a UDF of this name. Case does not distinguish UDFs.
+    pub fn permits_udf(&self, name: &str) -> bool {
+        self.grants.is_empty() || self.grants.iter().any(|grant| grant.matches_any_case(name))
+    }
+
+    /// Refuses a function whose name the request may not use.
+    pub fn check_name(&self, name: &str) -> Result<(), ErrorReport> {
+        if self.permits(name) { Ok(()) } else { Err(self.other_name(name)) }
+    }
+
+    /// Refuses a UDF whose name the request may not use.
+    pub fn check_udf_name(&self, name: &str) -> Result<(), ErrorReport> {
+        if self.permits_udf(name) { Ok(()) } else { Err(self.other_name(name)) }
+    }
+
+    fn other_name(&self, name: &str) -> ErrorReport {
+        let grants: Vec<_> = self.grants.iter().map(|grant| format!("`{grant}`")).collect();
+        let message = format!("this key is for {} and not for `{name}`", grants.join(", "));
+        ErrorReport::new(Code::RIGHT_MISSING, message)
+            .hint("ask an administrator of the tenant for a key with this name")
+    }
+
     /// Returns the number of a user who is not an operator. A user of another host has a number
     /// that no user of this machine has.
     pub fn member(&self) -> Option<u32> {
         match self.peer {
-            Peer::User(user) if !is_operator(self.peer) => Some(user),
-            Peer::Remote => Some(u32::MAX),
-            Peer::User(_) | Peer::Cluster => None,
+            _ if self.is_operator() => None,
+            Peer::User(user) => Some(user),
+            Peer::Remote | Peer::Cluster => Some(u32::MAX),
         }
     }
 
     /// Returns the tenant to which changes of the request are limited; `None` for an operator who
     /// names no tenant and may change the things of all.
     pub fn only(&self) -> Option<&Tenant> {
-        let is_all = is_operator(self.peer) && self.tenant == Tenant::default();
+        let is_all = self.is_operator() && self.tenant == Tenant::default();
         (!is_all).then_some(&self.tenant)
     }
 
-    /// Refuses what only root and the user of the server may do.
+    /// Refuses what only operators may do.
     pub fn check_operator(&self, what: &str) -> Result<(), ErrorReport> {
-        if is_operator(self.peer) {
-            return Ok(());
-        }
-        let message = format!("only root and the user of the server may {what}");
-        Err(ErrorReport::new(Code::TENANT_REFUSED, message))
+        self.check_right(Right::Operate, what)
     }
 
     /// Returns the rights with which files of this machine are opened for the request of a user.
@@ -122,7 +201,7 @@ impl Identity {
 
     /// Returns whether the request may read the state of a tenant.
     pub fn sees(&self, tenant: &Tenant) -> bool {
-        self.tenant == *tenant || is_operator(self.peer)
+        self.tenant == *tenant || self.is_operator()
     }
 }
 
@@ -134,41 +213,14 @@ impl<S: Sync> FromRequestParts<S> for Identity {
     }
 }
 
-/// A layer that adds the identity to each request, or refuses the request.
-pub(crate) async fn identify(mut request: Request, next: Next) -> Response {
-    match identity(&request) {
-        Ok(identity) => {
-            // The span of the request is the current one.
-            tracing::Span::current().record("snowmelt.tenant", identity.tenant.as_str());
-            request.extensions_mut().insert(identity);
-            next.run(request).await
-        }
-        Err(refused) => {
-            discard(request.into_body()).await;
-            Problem::from(refused).into_response()
-        }
-    }
-}
-
-fn identity(request: &Request) -> Result<Identity, ErrorReport> {
-    let peer = request.extensions().get::<Peer>().copied().ok_or_else(unknown)?;
-    Identity::new(peer, named(request.headers())?)
-}
-
-/// Reads the body of a refused request. Otherwise the connection would be closed while a client
-/// still sends, and the client would not get the answer.
-async fn discard(body: Body) {
-    let mut body = Limited::new(body, MAX_REQUEST_BYTES);
-    while let Some(Ok(_)) = body.frame().await {}
-}
-
 /// Makes the error of a request without a peer or identity. That is a defect: every listener adds a
 /// peer, and the layer adds an identity.
-fn unknown() -> ErrorReport {
+pub(crate) fn unknown() -> ErrorReport {
     ErrorReport::new(Code::INTERNAL, "the user of the connection is not known")
 }
 
-fn named(headers: &HeaderMap) -> Result<Option<Tenant>, ErrorReport> {
+/// Returns the tenant that the header names.
+pub(crate) fn named(headers: &HeaderMap) -> Result<Option<Tenant>, ErrorReport> {
     let mut values = headers.get_all(TENANT_HEADER).iter();
     let wrong = |why: &str| ErrorReport::new(Code::OPTION, format!("`{TENANT_HEADER}`: {why}"));
     match (values.next(), values.next()) {
@@ -183,17 +235,7 @@ fn named(headers: &HeaderMap) -> Result<Option<Tenant>, ErrorReport> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
-    use axum::Router;
-    use axum::body::Bytes;
-    use axum::middleware::from_fn;
-    use axum::routing::post;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::{UnixListener, UnixStream};
-
     use super::*;
-    use snowmelt_rpc::server::{self, Ending};
 
     /// Neither root nor the user of the tests.
     fn member() -> Peer {
@@ -208,6 +250,11 @@ mod tests {
         assert_eq!(done.unwrap_err().code, Code::TENANT_REFUSED.code);
     }
 
+    fn holder(of: &str, role: Role, grants: &[&str]) -> KeyHolder {
+        let grants = grants.iter().map(|grant| grant.parse().unwrap()).collect();
+        KeyHolder { tenant: tenant(of), role, grants, key: None }
+    }
+
     #[test]
     fn only_an_operator_who_names_no_tenant_changes_what_all_have() {
         assert_eq!(Identity::new(Peer::User(0), None).unwrap().only(), None);
@@ -215,8 +262,10 @@ mod tests {
         assert_eq!(named.only(), Some(&tenant("acme")));
         let own = Identity::new(member(), None).unwrap();
         assert_eq!(own.only(), Some(&own.tenant));
-        let remote = Identity::of_token(Tenant::default(), &HeaderMap::new()).unwrap();
-        assert_eq!(remote.only(), Some(&Tenant::default()));
+        let key = |role| Identity::of_key(holder("acme", role, &[]), &HeaderMap::new()).unwrap();
+        assert_eq!(key(Role::Administrator).only(), Some(&tenant("acme")));
+        let operator = holder("default", Role::Operator, &[]);
+        assert_eq!(Identity::of_key(operator, &HeaderMap::new()).unwrap().only(), None);
     }
 
     #[test]
@@ -246,7 +295,8 @@ mod tests {
         let of = |peer| Identity::new(peer, None).unwrap();
         let Peer::User(user) = member() else { unreachable!() };
         assert_eq!(of(member()).member(), Some(user));
-        refused(of(member()).check_operator("remove images"));
+        let refused = of(member()).check_operator("remove images").unwrap_err();
+        assert_eq!(refused.code, Code::RIGHT_MISSING.code);
         for peer in [Peer::User(0), Peer::Cluster] {
             assert_eq!(of(peer).member(), None);
             of(peer).check_operator("remove images").unwrap();
@@ -257,26 +307,63 @@ mod tests {
     fn files_are_opened_with_the_rights_of_the_user() {
         let Peer::User(user) = member() else { unreachable!() };
         let user = FileUser { user, group: 7, groups: vec![8] };
-        let rights = |peer: Peer| Identity { peer, tenant: tenant("acme") };
-        let of_member = rights(member()).file_rights(Some(user.clone()));
-        assert_eq!(of_member, FileRights::User(user.clone()));
-        assert_eq!(rights(member()).file_rights(None), FileRights::None);
-        assert_eq!(rights(Peer::Remote).file_rights(Some(user.clone())), FileRights::None);
-        assert_eq!(rights(Peer::User(0)).file_rights(Some(user)), FileRights::Server);
+        let of = |peer| Identity::new(peer, None).unwrap();
+        let rights = of(member()).file_rights(Some(user.clone()));
+        assert_eq!(rights, FileRights::User(user.clone()));
+        assert_eq!(of(member()).file_rights(None), FileRights::None);
+        assert_eq!(of(Peer::User(0)).file_rights(Some(user.clone())), FileRights::Server);
+        for role in [Role::Developer, Role::Operator] {
+            let remote = Identity::of_key(holder("acme", role, &[]), &HeaderMap::new()).unwrap();
+            assert_eq!(remote.file_rights(Some(user.clone())), FileRights::None);
+        }
     }
 
     #[test]
-    fn a_token_has_exactly_one_tenant() {
+    fn a_key_has_exactly_one_tenant_unless_it_is_an_operators() {
+        let developer = || holder("acme", Role::Developer, &[]);
         let mut headers = HeaderMap::new();
-        let identity = Identity::of_token(tenant("acme"), &headers).unwrap();
+        let identity = Identity::of_key(developer(), &headers).unwrap();
         assert!(identity.sees(&tenant("acme")) && !identity.sees(&Tenant::default()));
+        assert!(identity.is_remote());
         assert_eq!(identity.member(), Some(u32::MAX));
-        refused(identity.check_operator("remove images"));
+        assert!(identity.check_operator("remove images").is_err());
         headers.insert(TENANT_HEADER, "acme".parse().unwrap());
-        assert_eq!(Identity::of_token(tenant("acme"), &headers).unwrap(), identity);
+        assert_eq!(Identity::of_key(developer(), &headers).unwrap(), identity);
         headers.insert(TENANT_HEADER, "other".parse().unwrap());
-        refused(Identity::of_token(tenant("acme"), &headers));
-        assert!(Identity::new(Peer::Remote, None).is_err(), "only a token says who it is");
+        refused(Identity::of_key(developer(), &headers));
+        let operator = Identity::of_key(holder("default", Role::Operator, &[]), &headers).unwrap();
+        assert_eq!((operator.tenant.as_str(), operator.member()), ("other", None));
+        assert!(operator.is_remote() && operator.sees(&tenant("acme")));
+        assert!(Identity::new(Peer::Remote, None).is_err(), "only a key says who it is");
+    }
+
+    #[test]
+    fn a_key_with_names_is_for_no_other_ones() {
+        let limited = holder("acme", Role::Caller, &["score-*", "grade"]);
+        let identity = Identity::of_key(limited, &HeaderMap::new()).unwrap();
+        for name in ["score-a", "grade"] {
+            identity.check_name(name).unwrap();
+        }
+        for name in ["score", "Grade", "x"] {
+            let refused = identity.check_name(name).unwrap_err();
+            assert_eq!(refused.code, Code::RIGHT_MISSING.code);
+            assert!(refused.message.contains("`score-*`, `grade`"), "{refused}");
+        }
+        assert!(identity.permits_udf("GRADE") && !identity.permits_udf("x"));
+        let all = Identity::of_key(holder("acme", Role::Caller, &[]), &HeaderMap::new()).unwrap();
+        assert!(all.permits("x") && all.permits_udf("x"));
+    }
+
+    #[test]
+    fn a_refusal_says_the_role_the_right_and_who_has_it() {
+        let reader = Identity::of_key(holder("acme", Role::Reader, &[]), &HeaderMap::new());
+        let refused = reader.unwrap().check_right(Right::Call, "POST /x").unwrap_err();
+        assert_eq!(
+            refused.message,
+            "the role `reader` has no right to POST /x, which needs `call`"
+        );
+        let hint = refused.hint.unwrap();
+        assert!(hint.ends_with("`caller`, `developer`, `administrator`, `operator`"), "{hint}");
     }
 
     #[test]
@@ -285,35 +372,6 @@ mod tests {
         identity.check(None).unwrap();
         identity.check(Some(&tenant("acme"))).unwrap();
         refused(identity.check(Some(&Tenant::default())));
-    }
-
-    async fn answer(socket: &Path, header: &str) -> String {
-        let mut stream = UnixStream::connect(socket).await.unwrap();
-        // More than the buffers of a connection hold.
-        let body = vec![b'x'; 4 << 20];
-        let head = format!(
-            "POST / HTTP/1.1\r\nhost: x\r\n{TENANT_HEADER}: {header}\r\nconnection: close\r\n\
-             content-length: {}\r\n\r\n",
-            body.len()
-        );
-        stream.write_all(head.as_bytes()).await.unwrap();
-        stream.write_all(&body).await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
-        answer
-    }
-
-    #[tokio::test]
-    async fn a_refused_request_is_answered_after_its_body_was_read() {
-        let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("socket");
-        let listener = UnixListener::bind(&socket).unwrap();
-        let tenant = async |identity: Identity, _: Bytes| identity.tenant.to_string();
-        let router = Router::new().route("/", post(tenant)).layer(from_fn(identify));
-        tokio::spawn(server::serve(listener, router, server::LOCAL, Ending::default()));
-        assert!(answer(&socket, "acme").await.ends_with("acme"));
-        let refused = answer(&socket, "../acme").await;
-        assert!(refused.starts_with("HTTP/1.1 400 ") && refused.contains("SM-0110"), "{refused}");
     }
 
     #[test]

@@ -1,9 +1,12 @@
-//! Access to a platform: who asks, what that user may open, and what a client is not shown.
+//! Access to a platform: who asks, what that user may do and open, and what a client is not shown.
 //!
 //! | part | file |
 //! |---|---|
-//! | the user and the tenant of a request | `identity` |
-//! | tokens of clients on other hosts | `tokens` |
+//! | the user, the tenant, the role and the names of a request | `identity` |
+//! | the right that each route needs, and from where it is reached | `routes` |
+//! | what code may name that comes over the network | `remote_code` |
+//! | the text of keys | `key` |
+//! | tokens of clients on other hosts, in a file | `tokens` |
 //! | modes of the state folder, its files and the socket | `permissions` |
 //! | secrets of functions, read where references lead | `secrets` |
 //! | removal of paths from errors | `redaction` |
@@ -12,7 +15,10 @@
 //! a request says of its tenant is checked against them, and never adds a right.
 
 pub(crate) mod identity;
+pub(crate) mod key;
 pub mod permissions;
 pub(crate) mod redaction;
+pub(crate) mod remote_code;
+pub(crate) mod routes;
 pub(crate) mod secrets;
 pub mod tokens;

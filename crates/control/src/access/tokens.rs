@@ -1,9 +1,10 @@
 //! Tokens of tenants, for requests from other hosts.
 //!
-//! A file has a line for each: the tenant and the digest of its token, and comments (`#`). It is
-//! read again when it changes, so a token that is removed is refused from then on. Invariants: the
-//! file has digests and no token, and no log has a token. A file that cannot be read, or has a line
-//! that is wrong, gives no access at all.
+//! A file has a line for each: the tenant, the digest of its token, its role and its end, and
+//! comments (`#`). Configuration management writes it; keys that the platform makes are in its
+//! records. It is read again when it changes, so a token that is removed is refused from then on.
+//! Invariants: the file has digests and no token, and no log has a token. A file that cannot be
+//! read, or has a line that is wrong, gives no access at all.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
@@ -11,21 +12,15 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use axum::extract::{Request, State};
-use axum::http::header;
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
-use snowmelt_rpc::{Admission, Problem};
-use snowmelt_types::{Code, Digest, ErrorReport, Tenant};
+use chrono::{DateTime, NaiveDate};
+use snowmelt_types::{Code, Digest, ErrorReport, Role, Tenant};
 use subtle::ConstantTimeEq;
 
-use super::identity::Identity;
+use super::identity::KeyHolder;
+use super::key::{PREFIX, random_digits};
 
 /// Bytes of a token, before they are written as text.
 const TOKEN_BYTES: usize = 32;
-
-/// The prefix of a token, by which programs that search for secrets find it.
-const PREFIX: &str = "snowmelt-";
 
 /// The most bytes of a file of tokens.
 const MAX_BYTES: u64 = 16 << 20;
@@ -34,14 +29,26 @@ const MAX_BYTES: u64 = 16 << 20;
 #[derive(Debug)]
 pub struct Tokens {
     path: PathBuf,
+    /// Whether there may be no such file: then no token is accepted.
+    is_optional: bool,
     known: Mutex<TokenTable>,
 }
 
 /// The tokens of the file when it was read.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct TokenTable {
     version: Option<TokenFileVersion>,
-    tokens: Vec<(Tenant, Digest)>,
+    tokens: Vec<TokenLine>,
+}
+
+/// A token, without the token.
+#[derive(Clone, Debug)]
+struct TokenLine {
+    tenant: Tenant,
+    digest: Digest,
+    role: Role,
+    /// When it ends, in milliseconds since 1970.
+    until_ms: Option<u64>,
 }
 
 /// A value that differs between two versions of a file: device, inode, length, and when its
@@ -49,71 +56,88 @@ struct TokenTable {
 type TokenFileVersion = (u64, u64, u64, i64, i64);
 
 impl Tokens {
-    /// Reads the tokens of a file, which must be valid now.
+    /// Reads the tokens of a file, which must be valid now. An optional one may be missing.
     ///
     /// # Errors
     /// `SM-0110`.
-    pub fn open(path: &Path) -> Result<Self, ErrorReport> {
-        let wrong = |problem: String| {
-            ErrorReport::new(Code::OPTION, format!("{}: {problem}", path.display()))
-                .hint("`snowmelt token new TENANT` makes a token and adds its line to the file")
-        };
-        let (version, tokens) = read(path).map_err(wrong)?;
-        let known = Mutex::new(TokenTable { version: Some(version), tokens });
-        Ok(Self { path: path.to_owned(), known })
+    pub fn open(path: &Path, is_optional: bool) -> Result<Self, ErrorReport> {
+        let tokens =
+            Self { path: path.to_owned(), is_optional, known: Mutex::new(TokenTable::default()) };
+        let read = tokens.read().map_err(|problem| {
+            ErrorReport::new(Code::OPTION, format!("{}: {problem}", path.display())).hint(
+                "`snowmelt token new TENANT --tls-tokens FILE` makes a token and adds its line to \
+                 the file",
+            )
+        })?;
+        Ok(Self { known: Mutex::new(read), ..tokens })
     }
 
-    /// Returns the tenant of a request with this header `authorization`.
-    fn tenant(&self, header: Option<&str>) -> Option<Tenant> {
-        let given = Digest::of(header?.strip_prefix("Bearer ")?.trim());
+    /// Returns the holder of a token, and the time of its end in milliseconds since 1970.
+    pub(crate) fn holder(&self, token: &str) -> Option<(KeyHolder, Option<u64>)> {
+        let given = Digest::of(token);
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         self.refresh(&mut known);
         // Each is compared, in a time that does not depend on where they differ.
         let same = |digest: &Digest| -> bool {
             digest.as_str().as_bytes().ct_eq(given.as_str().as_bytes()).into()
         };
-        known.tokens.iter().fold(
-            None,
-            |found, (tenant, digest)| {
-                if same(digest) { Some(tenant.clone()) } else { found }
-            },
-        )
+        let found = known
+            .tokens
+            .iter()
+            .fold(None, |found, line| if same(&line.digest) { Some(line) } else { found })?;
+        let tenant = found.tenant.clone();
+        let holder = KeyHolder { tenant, role: found.role, grants: Vec::new(), key: None };
+        Some((holder, found.until_ms))
     }
 
     fn refresh(&self, known: &mut TokenTable) {
         let now = std::fs::metadata(&self.path).ok().map(|found| version(&found));
-        if now.is_some() && now == known.version {
+        if now == known.version && (now.is_some() || self.is_optional) {
             return;
         }
-        *known = match read(&self.path) {
-            Ok((version, tokens)) => TokenTable { version: Some(version), tokens },
-            Err(problem) => {
-                let path = self.path.display();
-                tracing::warn!(%path, %problem, "no token of a tenant is accepted");
-                TokenTable { version: None, tokens: Vec::new() }
-            }
-        };
+        *known = self.read().unwrap_or_else(|problem| {
+            let path = self.path.display();
+            tracing::warn!(%path, %problem, "no token of the file is accepted");
+            TokenTable::default()
+        });
+    }
+
+    fn read(&self) -> Result<TokenTable, String> {
+        if self.is_optional && !self.path.exists() {
+            return Ok(TokenTable::default());
+        }
+        let (version, tokens) = read(&self.path)?;
+        Ok(TokenTable { version: Some(version), tokens })
     }
 }
 
 /// Makes a token, and adds its line to a file, which is made where it is missing. Gives the token.
+/// The end is in milliseconds since 1970.
 ///
 /// # Errors
-/// `SM-0110` if the tenant may have no tokens, or if the file is wrong; `SM-0505`.
-pub fn add(path: &Path, tenant: &Tenant) -> Result<String, ErrorReport> {
+/// `SM-0110` if the tenant may have no token with this role, or if the file is wrong; `SM-0505`.
+pub fn add(
+    path: &Path,
+    tenant: &Tenant,
+    role: Role,
+    until_ms: Option<u64>,
+) -> Result<String, ErrorReport> {
     let wrong = |problem: String| ErrorReport::new(Code::OPTION, problem);
-    check(tenant).map_err(wrong)?;
+    check_tenant(tenant, role).map_err(wrong)?;
+    let until = until_ms.map(|ms| time_text(ms).map(|text| format!(" until={text}")));
+    let until = until.transpose().map_err(wrong)?.unwrap_or_default();
     if path.exists() {
         let checked = read(path);
         checked.map_err(|problem| wrong(format!("{}: {problem}", path.display())))?;
     }
     let added = || -> io::Result<String> {
-        let token = new_token()?;
+        let token = format!("{PREFIX}{}", random_digits(TOKEN_BYTES)?);
         let mut options = OpenOptions::new();
         let mut file = options.append(true).create(true).read(true).mode(0o600).open(path)?;
         // Someone may have written the last line without an end.
         let begin = if ends_with_a_line(&file)? { "" } else { "\n" };
-        file.write_all(format!("{begin}{tenant} {}\n", Digest::of(&token)).as_bytes())?;
+        let line = format!("{begin}{tenant} {} {role}{until}\n", Digest::of(&token));
+        file.write_all(line.as_bytes())?;
         Ok(token)
     };
     added().map_err(|error| super::permissions::failure(path, &error))
@@ -128,29 +152,27 @@ fn ends_with_a_line(file: &File) -> io::Result<bool> {
     Ok(last == [b'\n'])
 }
 
-fn new_token() -> io::Result<String> {
-    let mut random = [0; TOKEN_BYTES];
-    File::open("/dev/urandom")?.read_exact(&mut random)?;
-    let digits: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(format!("{PREFIX}{digits}"))
-}
-
-/// Refuses root's tenant: its functions can read variables of the server as secrets, and no token
-/// may give that access.
-fn check(tenant: &Tenant) -> Result<(), String> {
-    if *tenant == Tenant::default() {
-        return Err(format!(
-            "tenant `{tenant}` has no tokens: it is that of root and of the user of the server"
-        ));
+/// Refuses a role that the tenant may not have. The functions of root's tenant can read variables
+/// of the server as secrets, and only an operator may use them.
+pub(crate) fn check_tenant(tenant: &Tenant, role: Role) -> Result<(), String> {
+    match (*tenant == Tenant::default(), role == Role::Operator) {
+        (true, false) => Err(format!(
+            "tenant `{tenant}` has no keys of the role `{role}`: it is that of root and of the user \
+             of the server"
+        )),
+        (false, true) => Err(format!(
+            "tenant `{tenant}` has no keys of the role `{role}`: those are of the tenant `{}`",
+            Tenant::default()
+        )),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 fn version(found: &Metadata) -> TokenFileVersion {
     (found.dev(), found.ino(), found.len(), found.ctime(), found.ctime_nsec())
 }
 
-fn read(path: &Path) -> Result<(TokenFileVersion, Vec<(Tenant, Digest)>), String> {
+fn read(path: &Path) -> Result<(TokenFileVersion, Vec<TokenLine>), String> {
     let opened = File::open(path).and_then(|file| file.metadata().map(|found| (file, found)));
     let (file, found) = opened.map_err(|error| error.to_string())?;
     if found.uid() != 0 && found.uid() != rustix::process::geteuid().as_raw() {
@@ -171,54 +193,48 @@ fn read(path: &Path) -> Result<(TokenFileVersion, Vec<(Tenant, Digest)>), String
     Ok((version(&found), tokens.collect::<Result<_, _>>()?))
 }
 
-fn parse(line: &str) -> Result<(Tenant, Digest), String> {
+fn parse(line: &str) -> Result<TokenLine, String> {
     let mut words = line.split_whitespace();
-    let (Some(tenant), Some(digest), None) = (words.next(), words.next(), words.next()) else {
+    let (Some(tenant), Some(digest)) = (words.next(), words.next()) else {
         return Err("it needs a tenant and the digest of its token".to_owned());
     };
-    // The error would show the word, which may be a token by mistake.
+    // Errors would show the word, which may be a token by mistake.
     let tenant: Tenant = tenant.parse().map_err(|_| "no tenant has such a name".to_owned())?;
-    check(&tenant)?;
     let is_digest = digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
     if !is_digest {
         return Err("the digest has 64 hexadecimal characters".to_owned());
     }
     let digest = serde_json::Value::String(digest.to_ascii_lowercase());
-    Ok((tenant, serde_json::from_value(digest).map_err(|error| error.to_string())?))
+    let digest = serde_json::from_value(digest).map_err(|error| error.to_string())?;
+    let mut role = None;
+    let mut until_ms = None;
+    for word in words {
+        match word.strip_prefix("until=") {
+            Some(time) if until_ms.is_none() => until_ms = Some(parse_time(time)?),
+            None if role.is_none() && until_ms.is_none() => {
+                role = Some(word.parse().map_err(|_| "no role has such a name".to_owned())?);
+            }
+            _ => return Err("after the digest are a role and until=TIME".to_owned()),
+        }
+    }
+    let role = role.unwrap_or(Role::Developer);
+    check_tenant(&tenant, role)?;
+    Ok(TokenLine { tenant, digest, role, until_ms })
 }
 
-/// Middleware that adds the identity of its token to each request, or refuses the request.
-pub(crate) async fn admit(
-    State(tokens): State<std::sync::Arc<Tokens>>,
-    mut request: Request,
-    next: Next,
-) -> Response {
-    let given = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let close = [(header::CONNECTION, "close")];
-    let Some(tenant) = tokens.tenant(given) else {
-        let message = match given {
-            Some(_) => "the token of the request is not accepted",
-            None => "the request has no token",
-        };
-        let report = ErrorReport::new(Code::TOKEN_REFUSED, message)
-            .hint("`snowmelt token new TENANT` makes one on the platform's machine");
-        // The body of the request is not read.
-        return (close, Problem::from(report)).into_response();
-    };
-    let admission = request.extensions().get::<Admission>();
-    let given = admission.map_or(Ok(()), |admission| admission.give(Some(tenant.as_str())));
-    if let Err(refused) = given {
-        return (close, Problem::from(refused)).into_response();
-    }
-    match Identity::of_token(tenant, request.headers()) {
-        Ok(identity) => {
-            // The span of the request is the current one.
-            tracing::Span::current().record("snowmelt.tenant", identity.tenant.as_str());
-            request.extensions_mut().insert(identity);
-            next.run(request).await
-        }
-        Err(refused) => (close, Problem::from(refused)).into_response(),
-    }
+/// Reads a time of RFC 3339, or a date, which is its beginning in UTC, in milliseconds since 1970.
+fn parse_time(text: &str) -> Result<u64, String> {
+    let date = || Some(text.parse::<NaiveDate>().ok()?.and_hms_opt(0, 0, 0)?.and_utc());
+    let time = DateTime::parse_from_rfc3339(text).map(|time| time.to_utc()).ok().or_else(date);
+    let ms = time.and_then(|time| u64::try_from(time.timestamp_millis()).ok());
+    ms.ok_or_else(|| "until= takes a date or a time such as 2027-01-31T12:00:00Z".to_owned())
+}
+
+/// Writes a time in milliseconds since 1970 as RFC 3339, without parts of a second.
+fn time_text(ms: u64) -> Result<String, String> {
+    let time = i64::try_from(ms).ok().and_then(DateTime::from_timestamp_millis);
+    let time = time.ok_or_else(|| "that time is too far away".to_owned())?;
+    Ok(time.format("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
 #[cfg(test)]
@@ -231,64 +247,107 @@ mod tests {
         name.parse().unwrap()
     }
 
-    fn bearer(token: &str) -> String {
-        format!("Bearer {token}")
+    fn add(path: &Path, of: &str) -> Result<String, ErrorReport> {
+        super::add(path, &tenant(of), Role::Developer, None)
+    }
+
+    fn tenant_of(tokens: &Tokens, token: &str) -> Option<Tenant> {
+        tokens.holder(token).map(|(holder, _)| holder.tenant)
     }
 
     #[test]
     fn a_token_leads_to_its_tenant_until_its_line_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tokens");
-        let acme = add(&path, &tenant("acme"));
-        let other = add(&path, &tenant("other"));
+        let acme = add(&path, "acme");
+        let other = add(&path, "other");
         let acme = acme.unwrap();
         let other = other.unwrap();
         assert_ne!(acme, other);
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(!text.contains(&acme), "the file has digests only");
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
-        let tokens = Tokens::open(&path).unwrap();
-        assert_eq!(tokens.tenant(Some(&bearer(&acme))), Some(tenant("acme")));
-        assert_eq!(tokens.tenant(Some(&bearer(&other))), Some(tenant("other")));
-        for wrong in [None, Some(""), Some("Bearer "), Some(&*acme), Some("Basic YTpi")] {
-            assert_eq!(tokens.tenant(wrong), None, "{wrong:?}");
+        let tokens = Tokens::open(&path, false).unwrap();
+        assert_eq!(tenant_of(&tokens, &acme), Some(tenant("acme")));
+        assert_eq!(tenant_of(&tokens, &other), Some(tenant("other")));
+        for wrong in ["", "Bearer ", &acme[..acme.len() - 1]] {
+            assert_eq!(tenant_of(&tokens, wrong), None, "{wrong:?}");
         }
-        assert_eq!(tokens.tenant(Some(&bearer(&acme[..acme.len() - 1]))), None);
         let without = text.lines().filter(|line| !line.starts_with("acme")).collect::<String>();
         std::fs::write(&path, without).unwrap();
-        assert_eq!(tokens.tenant(Some(&bearer(&acme))), None);
-        assert_eq!(tokens.tenant(Some(&bearer(&other))), Some(tenant("other")));
-        let third = add(&path, &tenant("third")).unwrap();
-        assert_eq!(tokens.tenant(Some(&bearer(&third))), Some(tenant("third")));
+        assert_eq!(tenant_of(&tokens, &acme), None);
+        assert_eq!(tenant_of(&tokens, &other), Some(tenant("other")));
+        let third = add(&path, "third").unwrap();
+        assert_eq!(tenant_of(&tokens, &third), Some(tenant("third")));
     }
 
     #[test]
     fn a_file_that_is_wrong_gives_no_access() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tokens");
-        assert!(Tokens::open(&path).is_err(), "it is missing");
-        let token = add(&path, &tenant("acme")).unwrap();
-        let tokens = Tokens::open(&path).unwrap();
+        assert!(Tokens::open(&path, false).is_err(), "it is missing");
+        let token = add(&path, "acme").unwrap();
+        let tokens = Tokens::open(&path, false).unwrap();
         let valid = std::fs::read_to_string(&path).unwrap();
         let digest = "0f".repeat(32);
-        for wrong in ["acme", &format!("acme {digest} x"), "acme 0f", &format!("default {digest}")]
-        {
+        for wrong in [
+            "acme",
+            "acme 0f",
+            &format!("acme {digest} x"),
+            &format!("acme {digest} reader caller"),
+            &format!("acme {digest} until=soon"),
+            &format!("acme {digest} until=2027-01-31 reader"),
+            &format!("acme {digest} operator"),
+            &format!("default {digest}"),
+        ] {
             std::fs::write(&path, format!("{valid}{wrong}\n")).unwrap();
-            let refused = Tokens::open(&path).unwrap_err();
+            let refused = Tokens::open(&path, false).unwrap_err();
             assert!(refused.message.contains("line 2"), "{refused}");
-            assert_eq!(tokens.tenant(Some(&bearer(&token))), None, "{wrong}");
-            assert!(add(&path, &tenant("acme")).is_err(), "{wrong}");
+            assert_eq!(tenant_of(&tokens, &token), None, "{wrong}");
+            assert!(add(&path, "acme").is_err(), "{wrong}");
         }
         std::fs::write(&path, format!("# of the notebooks\n\n{valid}")).unwrap();
-        assert!(tokens.tenant(Some(&bearer(&token))).is_some());
+        assert!(tokens.holder(&token).is_some());
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o620)).unwrap();
-        assert!(Tokens::open(&path).unwrap_err().message.contains("may write"));
+        assert!(Tokens::open(&path, false).unwrap_err().message.contains("may write"));
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(&path, Some(1234), None).unwrap();
-            assert!(Tokens::open(&path).unwrap_err().message.contains("its owner"));
-            assert_eq!(tokens.tenant(Some(&bearer(&token))), None);
+            assert!(Tokens::open(&path, true).unwrap_err().message.contains("its owner"));
+            assert_eq!(tenant_of(&tokens, &token), None);
         }
-        assert!(add(&path, &Tenant::default()).is_err());
+        assert!(add(&path, "default").is_err());
+    }
+
+    #[test]
+    fn an_optional_file_may_come_later_and_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tokens");
+        let tokens = Tokens::open(&path, true).unwrap();
+        assert_eq!(tenant_of(&tokens, "snowmelt-0"), None);
+        let token = add(&path, "acme").unwrap();
+        assert_eq!(tenant_of(&tokens, &token), Some(tenant("acme")));
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(tenant_of(&tokens, &token), None);
+    }
+
+    #[test]
+    fn a_line_has_a_role_and_an_end() {
+        let digest = "0f".repeat(32);
+        let read = |rest: &str| {
+            let line = parse(&format!("acme {digest}{rest}")).unwrap();
+            (line.role, line.until_ms)
+        };
+        assert_eq!(read(""), (Role::Developer, None));
+        assert_eq!(read(" caller"), (Role::Caller, None));
+        assert_eq!(read(" until=1970-01-02"), (Role::Developer, Some(86_400_000)));
+        assert_eq!(read(" reader until=1970-01-01T01:00:01+01:00"), (Role::Reader, Some(1000)));
+        assert_eq!(parse(&format!("default {digest} operator")).unwrap().role, Role::Operator);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tokens");
+        let until = Some(1_800_000_000_000);
+        let token = super::add(&path, &tenant("acme"), Role::Reader, until).unwrap();
+        let (holder, end) = Tokens::open(&path, false).unwrap().holder(&token).unwrap();
+        assert_eq!((holder.role, end), (Role::Reader, until));
     }
 }

@@ -82,7 +82,8 @@ impl Jobs {
     }
 }
 
-fn missing(id: &JobId) -> ErrorReport {
+/// Makes the error of a burst that is not there, or not for this client.
+pub(crate) fn missing(id: &JobId) -> ErrorReport {
     ErrorReport::new(Code::JOB_MISSING, format!("there is no burst {id}"))
         .hint("its outcome is kept for 10 minutes, or until it was fetched; `snowmelt burst ls`")
 }

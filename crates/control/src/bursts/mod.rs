@@ -49,6 +49,7 @@ use networks::plan::Overlays;
 use storage::Accepted;
 
 pub(crate) use job::{BurstClaim, BurstJob};
+pub(crate) use jobs::missing;
 pub(crate) use storage::BurstStorage;
 
 /// The most functions of one burst.

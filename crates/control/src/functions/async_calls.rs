@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use snowmelt_api::{Invocation, InvocationState, InvokeRequest};
 use snowmelt_rpc::trace;
-use snowmelt_types::{Code, ErrorReport, InvocationId, Tenant};
+use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId, Tenant};
 use tokio_util::sync::CancellationToken;
 
 use super::{CallSlot, Functions, accepted, failed};
@@ -141,13 +141,17 @@ impl AsyncCalls {
         &self,
         tenant: &Tenant,
         id: &InvocationId,
+        permits: impl Fn(&FunctionName) -> bool,
     ) -> Result<Invocation, ErrorReport> {
         let missing = || {
             ErrorReport::new(Code::INVOCATION_MISSING, format!("there is no invocation `{id}`"))
                 .hint("only calls made with --async are kept, for as long as fn deploy --keep says")
         };
         let record = self.functions.records().invocation(tenant, id).await?;
-        let mut invocation = record.ok_or_else(missing)?.invocation;
+        let mut invocation = record
+            .map(|record| record.invocation)
+            .filter(|invocation| permits(&invocation.function))
+            .ok_or_else(missing)?;
         if invocation.state == InvocationState::Running {
             invocation.warnings.extend(self.attempts.trouble_of(id));
         }

@@ -7,12 +7,12 @@ use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use snowmelt_api::{BurstCalls, BurstRequest};
 use snowmelt_rpc::body::{self, json};
-use snowmelt_types::JobId;
+use snowmelt_types::{ErrorReport, JobId};
 
 use super::answers::HandlerResult;
 use super::function;
 use crate::access::identity::Identity;
-use crate::bursts::{BurstClaim, BurstJob};
+use crate::bursts::{BurstClaim, BurstJob, missing};
 use crate::platform::GatewayPlatform;
 
 pub(super) async fn start(
@@ -22,8 +22,11 @@ pub(super) async fn start(
 ) -> HandlerResult {
     let request: BurstRequest = body::parse(&body)?;
     identity.check(request.function.tenant.as_ref())?;
+    identity.check_function(&request.function)?;
+    identity.check_network(request.network.as_ref())?;
     let asynchronous = request.asynchronous;
-    answered(platform.bursts.start(identity.tenant, request).await?, asynchronous).await
+    let job = platform.bursts.start(identity.tenant.clone(), request).await?;
+    answered(permitted(&identity, job)?, asynchronous).await
 }
 
 pub(super) async fn start_deployed(
@@ -33,16 +36,20 @@ pub(super) async fn start_deployed(
     body::RequestBody(body): body::RequestBody,
 ) -> HandlerResult {
     let calls: BurstCalls = body::parse(&body)?;
-    let record = platform.functions.record(&function(identity, name)?).await?;
+    identity.check_network(calls.network.as_ref())?;
+    let record = platform.functions.record(&function(identity.clone(), name)?).await?;
     let asynchronous = calls.asynchronous;
-    answered(platform.bursts.start_accepted(record, calls).await?, asynchronous).await
+    let job = platform.bursts.start_accepted(record, calls).await?;
+    answered(permitted(&identity, job)?, asynchronous).await
 }
 
 pub(super) async fn list(
     State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
 ) -> HandlerResult {
-    json(StatusCode::OK, &platform.bursts.jobs.list(&identity.tenant))
+    let mut listed = platform.bursts.jobs.list(&identity.tenant);
+    listed.retain(|job| identity.permits(job.function.as_str()));
+    json(StatusCode::OK, &listed)
 }
 
 pub(super) async fn status(
@@ -50,7 +57,7 @@ pub(super) async fn status(
     identity: Identity,
     Path(job): Path<String>,
 ) -> HandlerResult {
-    let job = platform.bursts.jobs.find(&identity.tenant, &JobId::from(job))?;
+    let job = find(&platform, &identity, job)?;
     json(StatusCode::OK, &job.status())
 }
 
@@ -59,7 +66,7 @@ pub(super) async fn answer(
     identity: Identity,
     Path(job): Path<String>,
 ) -> HandlerResult {
-    let job = platform.bursts.jobs.find(&identity.tenant, &JobId::from(job))?;
+    let job = find(&platform, &identity, job)?;
     waited(job.claim(), &job).await
 }
 
@@ -68,8 +75,23 @@ pub(super) async fn remove(
     identity: Identity,
     Path(job): Path<String>,
 ) -> HandlerResult {
-    platform.bursts.remove(&identity.tenant, &JobId::from(job)).await?;
+    let job = find(&platform, &identity, job)?;
+    platform.bursts.remove(&identity.tenant, &job.id).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+fn find(
+    platform: &GatewayPlatform,
+    identity: &Identity,
+    job: String,
+) -> Result<Arc<BurstJob>, ErrorReport> {
+    permitted(identity, platform.bursts.jobs.find(&identity.tenant, &JobId::from(job))?)
+}
+
+/// Refuses a burst of a function that the request may not use, as if there were none. A request may
+/// name the identifier of any burst of its tenant.
+fn permitted(identity: &Identity, job: Arc<BurstJob>) -> Result<Arc<BurstJob>, ErrorReport> {
+    if identity.permits(job.function.as_str()) { Ok(job) } else { Err(missing(&job.id)) }
 }
 
 async fn answered(job: Arc<BurstJob>, asynchronous: bool) -> HandlerResult {

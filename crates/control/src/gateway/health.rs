@@ -10,6 +10,8 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
+use snowmelt_rpc::Problem;
+use snowmelt_types::{Code, ErrorReport};
 
 use crate::platform::GatewayPlatform;
 
@@ -18,7 +20,13 @@ pub(super) fn router(platform: Arc<GatewayPlatform>) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
+        .method_not_allowed_fallback(not_allowed)
         .with_state(platform)
+}
+
+async fn not_allowed() -> (StatusCode, Problem) {
+    let report = ErrorReport::new(Code::REQUEST_UNKNOWN, "health is only asked, with GET");
+    (StatusCode::METHOD_NOT_ALLOWED, report.into())
 }
 
 async fn readyz(State(platform): State<Arc<GatewayPlatform>>) -> (StatusCode, &'static str) {

@@ -1,7 +1,9 @@
-//! HTTP on a unix socket: routes, and the frames of a query's answer.
+//! HTTP: routes, and the frames of a query's answer. The socket and the network have the same
+//! routes; the table in [`crate::access::routes`] says who may use which.
 
 mod answers;
 mod bursts;
+pub(crate) mod entry;
 mod files;
 mod health;
 mod hosts;
@@ -17,21 +19,25 @@ use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, Request, State};
 use axum::http::{StatusCode, header};
-use axum::middleware::from_fn;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use axum::{Extension, Router};
 use serde::Deserialize;
-use snowmelt_api::{BatchRequest, FunctionSpec, InvokeRequest, QueryRequest, ShutdownRequest};
+use snowmelt_api::{
+    BatchRequest, FunctionSpec, FunctionSummary, InvokeRequest, QueryRequest, ShutdownRequest,
+};
 use snowmelt_kernel::file_user::FileUser;
 use snowmelt_rpc::Problem;
 use snowmelt_rpc::body::{self, json};
-use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId, JobId};
+use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId, JobId, Right};
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::access::identity::{Identity, identify};
+use crate::access::identity::Identity;
+use crate::access::redaction::hide_paths;
+use crate::access::tokens::Tokens;
 use crate::platform::GatewayPlatform;
 use crate::platform::prune::prune;
 use crate::reports::metrics;
@@ -42,14 +48,36 @@ use answers::{HandlerResult, answered, hold, take_room};
 /// Frames of an answer that wait for a slow client before the query waits too.
 const BUFFERED_FRAMES: usize = 8;
 
-/// The routes of the table in [`snowmelt_api`].
-pub(crate) fn router(platform: Arc<GatewayPlatform>) -> Router {
+/// The way by which requests come, and their identities are found out.
+#[derive(Clone, Debug)]
+pub(crate) enum Door {
+    /// The unix socket: the user of the connection.
+    Socket,
+    /// The network: the key of the request.
+    Network(Arc<Tokens>),
+}
+
+/// The routes of the table in [`snowmelt_api`], for requests that come by a door.
+pub(crate) fn router(platform: Arc<GatewayPlatform>, door: Door) -> Router {
+    let of_health = health::router(Arc::clone(&platform));
+    let folders = platform.leases.folders().clone();
+    let allowed = routes(platform).fallback(unknown).layer(from_fn(entry::allow));
+    match door {
+        Door::Socket => allowed.layer(from_fn(entry::identify)).merge(of_health),
+        Door::Network(tokens) => allowed
+            .layer(from_fn_with_state(tokens, entry::admit))
+            // Load balancers have no key.
+            .merge(of_health)
+            .layer(from_fn_with_state(folders, hide_paths)),
+    }
+}
+
+fn routes(platform: Arc<GatewayPlatform>) -> Router {
     let of_images = images::router(platform.images.clone());
     let of_udfs = udfs::router(Arc::clone(&platform));
     let of_files = files::router(Arc::clone(&platform));
     let of_leases = leases::router(Arc::clone(&platform));
     let of_hosts = hosts::router(Arc::clone(&platform));
-    let of_health = health::router(Arc::clone(&platform));
     Router::new()
         .route("/v1/status", get(status))
         .route("/v1/figures", get(figures))
@@ -81,10 +109,6 @@ pub(crate) fn router(platform: Arc<GatewayPlatform>) -> Router {
         .merge(of_files)
         .merge(of_leases)
         .merge(of_hosts)
-        .merge(of_health)
-        .fallback(unknown)
-        .method_not_allowed_fallback(not_allowed)
-        .layer(from_fn(identify))
 }
 
 async fn status(State(platform): State<Arc<GatewayPlatform>>) -> HandlerResult {
@@ -95,21 +119,22 @@ async fn figures(State(platform): State<Arc<GatewayPlatform>>) -> HandlerResult 
     json(StatusCode::OK, &platform.figures())
 }
 
-async fn metrics(State(platform): State<Arc<GatewayPlatform>>) -> HandlerResult {
-    let headers = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
-    let text = metrics::text(platform.figures(), platform.times(None));
-    let text = text.map_err(|error| ErrorReport::new(Code::INTERNAL, error.to_string()))?;
-    Ok((headers, text).into_response())
-}
-
-/// Answers clients on other hosts with the metrics that they may see: the durations of their own
-/// tenant.
-async fn own_metrics(
+/// Answers operators with all metrics, and others with the durations of their own tenant.
+async fn metrics(
     State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
 ) -> HandlerResult {
     let headers = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
-    let text = metrics::text_of_times(platform.times(Some(&identity.tenant)));
+    let text = if identity.is_operator() {
+        metrics::text(platform.figures(), platform.times(None))
+    } else {
+        let mut times = platform.times(Some(&identity.tenant));
+        times.calls.retain(|(_, series, _)| identity.permits(&series.function));
+        if identity.is_limited() {
+            times.queries.clear();
+        }
+        metrics::text_of_times(times)
+    };
     let text = text.map_err(|error| ErrorReport::new(Code::INTERNAL, error.to_string()))?;
     Ok((headers, text).into_response())
 }
@@ -198,7 +223,9 @@ async fn networks(
     identity: Identity,
 ) -> HandlerResult {
     let mut networks = platform.bursts.networks.networks();
-    networks.retain(|network| identity.sees(&network.tenant));
+    networks.retain(|network| {
+        identity.sees(&network.tenant) && identity.permits(network.function.as_str())
+    });
     json(StatusCode::OK, &networks)
 }
 
@@ -208,7 +235,9 @@ async fn network(
     Path(job): Path<String>,
 ) -> HandlerResult {
     let job = JobId::from(job);
-    platform.bursts.networks.check(&job, |tenant| identity.sees(tenant))?;
+    platform.bursts.networks.check(&job, |tenant, function| {
+        identity.sees(tenant) && identity.permits(function.as_str())
+    })?;
     json(StatusCode::OK, &platform.bursts.networks.network(&job).await?)
 }
 
@@ -220,7 +249,9 @@ async fn trace(
 ) -> HandlerResult {
     let job = JobId::from(job);
     let asked = body::parse(&body)?;
-    platform.bursts.networks.check(&job, |tenant| identity.sees(tenant))?;
+    platform.bursts.networks.check(&job, |tenant, function| {
+        identity.sees(tenant) && identity.permits(function.as_str())
+    })?;
     json(StatusCode::OK, &platform.bursts.networks.trace(&job, asked).await?)
 }
 
@@ -228,7 +259,18 @@ async fn functions(
     State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
 ) -> HandlerResult {
-    json(StatusCode::OK, &platform.functions.list(&identity.tenant).await?)
+    let mut functions = platform.functions.list(&identity.tenant).await?;
+    functions.retain(|function| identity.permits(function.name.as_str()));
+    functions.iter_mut().for_each(|function| hide_environment(&identity, function));
+    json(StatusCode::OK, &functions)
+}
+
+/// Removes the environment of a function for those who may not deploy it: it may have what only they
+/// are to know.
+fn hide_environment(identity: &Identity, function: &mut FunctionSummary) {
+    if !identity.has(Right::Develop) {
+        function.options.environment.clear();
+    }
 }
 
 async fn deploy(
@@ -238,6 +280,7 @@ async fn deploy(
 ) -> HandlerResult {
     let spec: FunctionSpec = body::parse(&body)?;
     identity.check(spec.tenant.as_ref())?;
+    identity.check_function(&spec)?;
     json(StatusCode::CREATED, &platform.functions.deploy(identity.tenant, spec).await?)
 }
 
@@ -265,7 +308,9 @@ async fn show(
     identity: Identity,
     Path(name): Path<String>,
 ) -> HandlerResult {
-    json(StatusCode::OK, &platform.functions.show(&function(identity, name)?).await?)
+    let mut shown = platform.functions.show(&function(identity.clone(), name)?).await?;
+    hide_environment(&identity, &mut shown);
+    json(StatusCode::OK, &shown)
 }
 
 async fn remove(
@@ -314,7 +359,9 @@ async fn invocation(
     Path(id): Path<String>,
 ) -> HandlerResult {
     let id = InvocationId::from(id);
-    json(StatusCode::OK, &platform.async_calls.invocation(&identity.tenant, &id).await?)
+    let tenant = &identity.tenant;
+    let permits = |function: &FunctionName| identity.permits(function.as_str());
+    json(StatusCode::OK, &platform.async_calls.invocation(tenant, &id, permits).await?)
 }
 
 #[derive(Deserialize)]
@@ -340,18 +387,8 @@ fn rejected(rejection: QueryRejection) -> ErrorReport {
     ErrorReport::new(Code::OPTION, rejection.body_text())
 }
 
-async fn unknown(request: Request) -> Problem {
-    let message = format!("there is no {} {}", request.method(), request.uri().path());
-    let report = ErrorReport::new(Code::REQUEST_UNKNOWN, message).hint(
-        "requests begin with /v1/; /v1/status is one, and docs/reference/functions.md lists those of functions",
-    );
-    report.into()
-}
-
-/// Answers a request to a known path with a method that it does not have. The header `allow` lists
-/// its methods.
-async fn not_allowed(request: Request) -> (StatusCode, Problem) {
-    (StatusCode::METHOD_NOT_ALLOWED, unknown(request).await)
+async fn unknown(identity: Identity, request: Request) -> Problem {
+    entry::no_route(&identity, request.method(), request.uri().path())
 }
 
 /// Returns the identifier of the function with this name, of the tenant of the request.

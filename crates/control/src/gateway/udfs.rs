@@ -9,6 +9,7 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::routing::get;
 use serde::Deserialize;
+use snowmelt_api::RegisterRequest;
 use snowmelt_rpc::body::{self, json};
 use snowmelt_types::{Code, ErrorReport};
 
@@ -26,7 +27,9 @@ pub(super) fn router(platform: Arc<GatewayPlatform>) -> Router {
 }
 
 async fn list(State(platform): State<Arc<GatewayPlatform>>, identity: Identity) -> HandlerResult {
-    json(StatusCode::OK, &platform.udfs.list(&identity.tenant).await?)
+    let mut listed = platform.udfs.list(&identity.tenant).await?;
+    listed.retain(|udf| identity.permits_udf(&udf.name));
+    json(StatusCode::OK, &listed)
 }
 
 async fn register(
@@ -34,7 +37,10 @@ async fn register(
     identity: Identity,
     body::RequestBody(body): body::RequestBody,
 ) -> HandlerResult {
-    let registered = platform.udfs.register(&identity.tenant, body::parse(&body)?).await?;
+    let request: RegisterRequest = body::parse(&body)?;
+    identity.check_udf_source(&request.source)?;
+    let permits = |name: &str| identity.check_udf_name(name);
+    let registered = platform.udfs.register(&identity.tenant, request, &permits).await?;
     json(StatusCode::CREATED, &registered)
 }
 

@@ -20,9 +20,9 @@ use tokio::net::UnixStream;
 use tokio::sync::{Notify, mpsc};
 
 use super::*;
-use crate::access::identity::identify;
 use crate::client::{ApiClient, LocalImage};
 use crate::gateway;
+use crate::gateway::entry::identify;
 use crate::server::image_server::ImageServer;
 
 /// A member of the socket's group.
@@ -355,8 +355,9 @@ async fn members_convert_images_and_remove_none() {
     let name = "one:v1".parse::<Reference>().unwrap().to_string();
     let removed = client.remove_image(&name).await.unwrap_err();
     let pruned = client.prune_images(&PruneRequest::default()).await.unwrap_err();
-    for refused in [there, removed, pruned] {
-        assert_eq!(refused.known_code(), Code::TENANT_REFUSED);
+    assert_eq!(there.known_code(), Code::TENANT_REFUSED);
+    for refused in [removed, pruned] {
+        assert_eq!(refused.known_code(), Code::RIGHT_MISSING);
     }
     assert_eq!(client.images().await.unwrap().len(), 1);
 }

@@ -27,7 +27,7 @@ use snowmelt_node::LOAD_LIMIT;
 use snowmelt_rpc::upgrade::Incoming;
 use snowmelt_schedule::CallDemand;
 use snowmelt_tasks::remote::leases::InstanceLeased;
-use snowmelt_types::{Code, ErrorReport, Report, Tenant};
+use snowmelt_types::{Code, ErrorReport, Report, Right, Tenant};
 use snowmelt_wire::{Frame, Kind, Mode, read_frame_within, write_frame};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixListener;
@@ -215,7 +215,9 @@ impl Leases {
         request: LeaseRequest,
     ) -> Result<(), Over> {
         let LeaseRequest { tenant, runs, here } = request;
-        let Identity { tenant, .. } = client.identity(tenant)?;
+        let identity = client.identity(tenant)?;
+        check(&identity, &runs)?;
+        let tenant = identity.tenant;
         let name = match &runs {
             LeaseOf::Function(name) => name.to_string(),
             LeaseOf::Udf { name, .. } | LeaseOf::Registered { name, .. } => name.clone(),
@@ -307,6 +309,20 @@ impl Leases {
         };
         let out = waiting(client, open(placements, Callee { needs: &needs, ..callee })).await?;
         Ok(client.follow(out, keep).await?)
+    }
+}
+
+/// Refuses an instance that the client may not have. Who calls functions may lease those that are
+/// there; code that the request brings needs the right to bring code.
+fn check(identity: &Identity, runs: &LeaseOf) -> Result<(), ErrorReport> {
+    match runs {
+        LeaseOf::Function(name) => identity.check_name(name.as_str()),
+        LeaseOf::Registered { name, .. } => identity.check_udf_name(name),
+        LeaseOf::Udf { source, name } => {
+            identity.check_right(Right::Develop, "lease an instance of its own code")?;
+            identity.check_udf_source(source)?;
+            identity.check_udf_name(name)
+        }
     }
 }
 

@@ -29,6 +29,11 @@ pub(crate) async fn prune(
     identity: Identity,
     request: PlatformPruneRequest,
 ) -> Result<Vec<PrunedPart>, ErrorReport> {
+    if identity.is_limited() {
+        let message = "a key that is limited to names removes nothing of all functions";
+        return Err(ErrorReport::new(Code::RIGHT_MISSING, message)
+            .hint("ask with a key of the tenant that has no limit"));
+    }
     let claim = platform.prunings.claim(identity.only())?;
     let work = async move {
         let _turn = claim.turn().await;
@@ -172,9 +177,30 @@ async fn images(
 mod tests {
     use axum::http::HeaderMap;
 
+    use snowmelt_types::Role;
+
     use super::*;
+    use crate::access::identity::KeyHolder;
     use crate::platform::rig::idle_platform;
     use crate::state::records::tests::call;
+
+    fn identity(tenant: &str) -> Identity {
+        let tenant = tenant.parse().unwrap();
+        let holder = KeyHolder { tenant, role: Role::Developer, grants: Vec::new(), key: None };
+        Identity::of_key(holder, &HeaderMap::new()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_key_that_is_limited_to_names_removes_nothing() {
+        let idle = idle_platform().await;
+        let tenant = "acme".parse().unwrap();
+        let grants = vec!["f".parse().unwrap()];
+        let holder = KeyHolder { tenant, role: Role::Developer, grants, key: None };
+        let limited = Identity::of_key(holder, &HeaderMap::new()).unwrap();
+        let request = PlatformPruneRequest { dry_run: true, results: true };
+        let refused = prune(Arc::clone(&idle.platform), limited, request).await.unwrap_err();
+        assert_eq!(refused.known_code(), Code::RIGHT_MISSING);
+    }
 
     #[tokio::test]
     async fn each_owner_has_one_removal_which_goes_on_without_its_client() {
@@ -184,7 +210,7 @@ mod tests {
         let ended = call("f", "1");
         records.end(&tenant, &ended, u64::MAX).await.unwrap();
         let run = |name: &str| {
-            let identity = Identity::of_token(name.parse().unwrap(), &HeaderMap::new()).unwrap();
+            let identity = identity(name);
             let request = PlatformPruneRequest { dry_run: false, results: true };
             prune(Arc::clone(&idle.platform), identity, request)
         };

@@ -12,10 +12,10 @@ use snowmelt_rpc::server::{Ending, LOCAL, serve};
 use snowmelt_types::ErrorReport;
 use tokio::sync::Mutex;
 
-use crate::access::identity::identify;
 use crate::access::permissions;
 use crate::client::ApiClient;
 use crate::gateway;
+use crate::gateway::entry::identify;
 use crate::images::{END_TIMEOUT, Images};
 
 /// A server of images in this process.

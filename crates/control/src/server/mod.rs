@@ -43,7 +43,7 @@ pub use crate::cluster::pool::HostProgram;
 use crate::cluster::trees::{OwnPlaces, Trees};
 use crate::functions::Functions;
 use crate::functions::async_calls::AsyncCalls;
-use crate::gateway;
+use crate::gateway::{self, Door};
 use crate::images::{END_TIMEOUT, Images};
 use crate::leases::Leases;
 use crate::now_ms;
@@ -200,7 +200,7 @@ impl Launch {
                 _ => Ok(()),
             }
         };
-        let router = gateway::router(Arc::clone(&platform));
+        let router = gateway::router(Arc::clone(&platform), Door::Socket);
         let remote = self.remote.zip(settings.remote);
         let serving = async {
             let all_ended = CancellationToken::new();
@@ -349,6 +349,6 @@ async fn serve_others(
         return Ok(());
     };
     tokio::spawn(files.follow(certificate.clone(), ending.over.clone()));
-    let router = gateway::remote_clients::router(Arc::clone(platform), tokens);
+    let router = gateway::router(Arc::clone(platform), Door::Network(tokens));
     gateway::remote_clients::serve(listener, certificate, router, ending.clone()).await
 }

@@ -71,7 +71,7 @@ impl UdfRegistry {
         let existing = if create.or_replace { Existing::Replaced } else { Existing::Refused };
         self.records.check_udf(tenant, &name, existing).await?;
         let source = source(request, create)?;
-        let made = self.put(tenant, source, existing, events).await?;
+        let made = self.put(tenant, source, existing, &|_| Ok(()), events).await?;
         let version = made.first().map_or(0, |record| record.version);
         let name = literal(&name);
         let text = literal(&parsed.text());

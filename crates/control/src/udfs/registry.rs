@@ -19,6 +19,9 @@ const MAX_FUNCTIONS: usize = 256;
 /// The most bytes of code that is registered: each version is kept as it is.
 const MAX_CODE: usize = 16 << 20;
 
+/// A check that refuses names which the request may not register.
+pub(crate) type PermitsName<'a> = &'a (dyn Fn(&str) -> Result<(), ErrorReport> + Sync);
+
 /// The most names of a statement that are looked up.
 const MAX_NAMES: usize = 1024;
 
@@ -42,10 +45,11 @@ impl UdfRegistry {
         &self,
         tenant: &Tenant,
         request: RegisterRequest,
+        permits: PermitsName<'_>,
     ) -> Result<Vec<UdfSummary>, ErrorReport> {
         let source = request.source;
         let events = Events::ignored();
-        let records = self.put(tenant, source, Existing::Replaced, &events).await?;
+        let records = self.put(tenant, source, Existing::Replaced, permits, &events).await?;
         let listed = self.list(tenant).await?;
         let of = |record: UdfRecord| named(&listed, &record.signature.name).cloned();
         Ok(records.into_iter().filter_map(of).collect())
@@ -56,6 +60,7 @@ impl UdfRegistry {
         tenant: &Tenant,
         source: UdfSource,
         existing: Existing,
+        permits: PermitsName<'_>,
         events: &Events,
     ) -> Result<Vec<UdfRecord>, ErrorReport> {
         let length = serde_json::to_vec(&source).map_or(0, |text| text.len());
@@ -73,6 +78,7 @@ impl UdfRegistry {
             return Err(ErrorReport::new(Code::FUNCTION_MISSING, message)
                 .hint(format!("define at least one, and at most {MAX_FUNCTIONS}")));
         }
+        set.signatures.iter().try_for_each(|signature| permits(&signature.name))?;
         let [source] = sources;
         let source = UdfSource { signatures: None, ..source };
         let made = set.signatures.into_iter().map(|signature| (signature, source.clone()));

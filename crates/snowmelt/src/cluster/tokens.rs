@@ -1,6 +1,7 @@
 //! `snowmelt token`: tokens of clients of other hosts.
 
 use snowmelt_control::access::{permissions, tokens};
+use snowmelt_types::Role;
 
 use crate::args::NewTokenArgs;
 use crate::config::Config;
@@ -16,7 +17,7 @@ pub fn new(args: &NewTokenArgs, config: &Config, printer: Printer) -> CommandOut
         let group = config.group.as_ref().map(|group| &group.value);
         permissions::state_folder(&config.state.value, group)?;
     }
-    let token = tokens::add(file, &args.holder)?;
+    let token = tokens::add(file, &args.holder, Role::Developer, None)?;
     printer::print(&format!("{token}\n"))?;
     printer.note(&format!("{} has its digest", file.display()));
     Ok(0)

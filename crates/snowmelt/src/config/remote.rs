@@ -20,7 +20,7 @@ pub fn of_server(config: &Config) -> Result<Option<Remote>, ErrorReport> {
     let key = file(tls.key.as_ref(), "the key of its certificate: use --tls-key")?;
     let files = CertificateFiles { chain, key };
     let certificate = files.read()?;
-    let tokens = Arc::new(Tokens::open(&tls.tokens.value)?);
+    let tokens = Arc::new(Tokens::open(&tls.tokens.value, false)?);
     Ok(Some(Remote { listen: listen.value, certificate, files, tokens }))
 }
 

@@ -68,9 +68,14 @@ impl JobNetworks {
         self.lock().values().map(|job| job.summary()).collect()
     }
 
-    /// Refuses a job whose tenant the caller may not see, as if the job did not exist.
-    pub fn check(&self, id: &JobId, sees: impl Fn(&Tenant) -> bool) -> Result<(), ErrorReport> {
-        if sees(&self.find(id)?.tenant) { Ok(()) } else { Err(missing(id)) }
+    /// Refuses a job whose tenant or function the caller may not see, as if the job did not exist.
+    pub fn check(
+        &self,
+        id: &JobId,
+        sees: impl Fn(&Tenant, &FunctionName) -> bool,
+    ) -> Result<(), ErrorReport> {
+        let job = self.find(id)?;
+        if sees(&job.tenant, &job.function) { Ok(()) } else { Err(missing(id)) }
     }
 
     /// Returns a job with the state of its network on each host. Hosts that do not answer are shown

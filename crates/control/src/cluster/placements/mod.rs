@@ -33,7 +33,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::hosts::{BEAT, ClusterHost, Hosts};
-use super::trees::{self, OwnPlaces, Role, Trees};
+use super::trees::{self, OwnPlaces, TreeRole, Trees};
 use crate::state::records::FunctionRecord;
 
 pub(crate) use acquisition::{Acquired, MAX_FAILURES};
@@ -354,7 +354,7 @@ impl State {
         let mut inner: HashMap<HostName, u32> = HashMap::new();
         let mut named = (String::new(), Digest::of(""));
         self.scheduler.forget_trees();
-        trees.roles(|image, host, Role { depth, is_inner, is_used }| {
+        trees.roles(|image, host, TreeRole { depth, is_inner, is_used }| {
             // The hosts of an image come one after the other.
             if named.0 != image {
                 named = (image.to_owned(), Digest::of(image));

@@ -53,7 +53,7 @@ struct Used {
 
 /// The role of a host in the trees of an image.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Role {
+pub(crate) struct TreeRole {
     /// The least number of hosts between the host and the registry, over all stripes; `u32::MAX` if
     /// it is in no tree.
     pub depth: u32,
@@ -152,7 +152,7 @@ impl Trees {
     }
 
     /// Says the role of each host of each image.
-    pub fn roles(&self, mut role: impl FnMut(&str, &HostName, Role)) {
+    pub fn roles(&self, mut role: impl FnMut(&str, &HostName, TreeRole)) {
         for (image, Used { hosts: readers, placed, .. }) in &mut self.lock().by_image {
             let placed = std::mem::take(placed);
             for host in readers.all() {
@@ -160,7 +160,7 @@ impl Trees {
                 let depth = stripes.filter_map(|stripe| readers.depth(stripe, host)).min();
                 let depth = depth.unwrap_or(u32::MAX);
                 let is_inner = readers.sends(host);
-                role(image, host, Role { depth, is_inner, is_used: placed.contains(host) });
+                role(image, host, TreeRole { depth, is_inner, is_used: placed.contains(host) });
             }
         }
     }

@@ -1,0 +1,107 @@
+//! Limits on what code may name that a client on another host brings.
+//!
+//! Images, code packages and the logins for registries belong to no tenant yet, and paths are those
+//! of the machine: a key of a tenant may name none of them, only an operator's key may. Files,
+//! wheels and secrets belong to the tenant, and are allowed; so are requirements, which may be
+//! neither URLs nor paths.
+
+use snowmelt_api::{FunctionSpec, NetworkRequest, UdfSource};
+use snowmelt_types::{Code, ErrorReport};
+
+use super::identity::Identity;
+
+impl Identity {
+    /// Refuses a function that names what a client on another host may not use.
+    pub fn check_function(&self, spec: &FunctionSpec) -> Result<(), ErrorReport> {
+        self.check_name(spec.name.as_str())?;
+        let program = spec.command.first().is_some_and(|program| program.starts_with('/'));
+        for (is_named, what) in [
+            (spec.image.is_some(), "an image"),
+            (spec.packed.is_some(), "a code package"),
+            (spec.root.is_some(), "a folder of the machine"),
+            (program, "a program of the machine by its path"),
+        ] {
+            self.check_named(is_named, what)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses code of UDFs that names what a client on another host may not use.
+    pub fn check_udf_source(&self, source: &UdfSource) -> Result<(), ErrorReport> {
+        self.check_named(source.image.is_some(), "an image")
+    }
+
+    /// Refuses a network of a job that reaches anything outside of the job.
+    pub fn check_network(&self, network: Option<&NetworkRequest>) -> Result<(), ErrorReport> {
+        let reaches = network.is_some_and(|network| !network.egress.0.is_empty());
+        self.check_named(reaches, "addresses outside of its job")
+    }
+
+    fn check_named(&self, is_named: bool, what: &str) -> Result<(), ErrorReport> {
+        if !is_named || !self.is_remote() || self.is_operator() {
+            return Ok(());
+        }
+        let message = format!("a request over the network may not name {what}");
+        Err(ErrorReport::new(Code::RIGHT_MISSING, message).hint(
+            "images, registries and the machine's network belong to all tenants: deploy it on the \
+             platform's machine, or with the key of an operator",
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderMap;
+    use snowmelt_rpc::Peer;
+    use snowmelt_types::{Role, Tenant};
+
+    use super::*;
+    use crate::access::identity::KeyHolder;
+    use crate::platform::rig::spec;
+
+    fn of_key(tenant: &str, role: Role) -> Identity {
+        let tenant = tenant.parse().unwrap();
+        let holder = KeyHolder { tenant, role, grants: Vec::new(), key: None };
+        Identity::of_key(holder, &HeaderMap::new()).unwrap()
+    }
+
+    #[test]
+    fn a_function_over_the_network_names_nothing_of_the_machine() {
+        let developer = of_key("acme", Role::Administrator);
+        let local = Identity::new(Peer::User(4321), None).unwrap();
+        let operator = of_key(Tenant::default().as_str(), Role::Operator);
+        let plain = spec("");
+        developer.check_function(&plain).unwrap();
+        for named in [
+            FunctionSpec { image: Some("a:v1".into()), ..plain.clone() },
+            FunctionSpec { packed: Some("a:v1".into()), ..plain.clone() },
+            FunctionSpec { root: Some("/srv/root".into()), ..plain.clone() },
+            FunctionSpec { command: vec!["/usr/bin/env".into()], ..plain.clone() },
+        ] {
+            let refused = developer.check_function(&named).unwrap_err();
+            assert_eq!(refused.code, Code::RIGHT_MISSING.code, "{refused}");
+            local.check_function(&named).unwrap();
+            operator.check_function(&named).unwrap();
+        }
+        let file = FunctionSpec { command: vec!["./run".into(), "/x".into()], ..plain };
+        developer.check_function(&file).unwrap();
+    }
+
+    #[test]
+    fn code_and_networks_over_the_network_reach_nothing_outside() {
+        let developer = of_key("acme", Role::Developer);
+        let source = |image: &str| -> UdfSource {
+            let code = serde_json::json!({"kind": "source", "file": "f.py", "text": ""});
+            let image = (!image.is_empty()).then_some(image);
+            serde_json::from_value(serde_json::json!({"code": code, "image": image})).unwrap()
+        };
+        developer.check_udf_source(&source("")).unwrap();
+        assert!(developer.check_udf_source(&source("a:v1")).is_err());
+        let network = |text: &str| serde_json::from_str::<NetworkRequest>(text).unwrap();
+        let outside = network(r#"{"egress": [{"to": "10.0.0.0/8"}]}"#);
+        developer.check_network(None).unwrap();
+        developer.check_network(Some(&network("{}"))).unwrap();
+        assert!(developer.check_network(Some(&outside)).is_err());
+        of_key("default", Role::Operator).check_network(Some(&outside)).unwrap();
+    }
+}

@@ -1,0 +1,213 @@
+//! The ways into the gateway: who asks is found out by the connection or by a key, and then the
+//! table of routes says whether that is allowed.
+//!
+//! Invariant: no handler runs before [`allow`] has found the route in the table, and the identity
+//! of the request has what the route needs. The socket and the network differ only in how the
+//! identity is found out.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{FromRequestParts, MatchedPath, RawPathParams, Request, State};
+use axum::http::request::Parts;
+use axum::http::{Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http_body_util::{BodyExt, Limited};
+use snowmelt_rpc::body::MAX_REQUEST_BYTES;
+use snowmelt_rpc::{Admission, Peer, Problem};
+use snowmelt_types::{Code, ErrorReport};
+
+use crate::access::identity::{Identity, named, unknown};
+use crate::access::routes::{Reach, RouteRule, of_path};
+use crate::access::tokens::Tokens;
+
+/// Adds the identity of the connection to each request, or refuses the request.
+pub(crate) async fn identify(mut request: Request, next: Next) -> Response {
+    let peer = request.extensions().get::<Peer>().copied().ok_or_else(unknown);
+    let named = named(request.headers());
+    match peer.and_then(|peer| Identity::new(peer, named?)) {
+        Ok(identity) => {
+            enter(identity, &mut request);
+            next.run(request).await
+        }
+        Err(refused) => refuse(request.into_body(), Problem::from(refused)).await,
+    }
+}
+
+/// Adds the identity of its key to each request, or refuses the request.
+pub(super) async fn admit(
+    State(tokens): State<Arc<Tokens>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    match identity_of_key(&tokens, &request) {
+        Ok(identity) => {
+            enter(identity, &mut request);
+            next.run(request).await
+        }
+        // The body of the request is not read.
+        Err(refused) => ([(header::CONNECTION, "close")], Problem::from(refused)).into_response(),
+    }
+}
+
+fn identity_of_key(tokens: &Tokens, request: &Request) -> Result<Identity, ErrorReport> {
+    let given = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let key = given.and_then(|given| Some(given.strip_prefix("Bearer ")?.trim()));
+    let found = key.and_then(|key| tokens.holder(key));
+    let (holder, _) = found.ok_or_else(|| {
+        let message = match given {
+            Some(_) => "the key of the request is not accepted",
+            None => "the request has no key",
+        };
+        ErrorReport::new(Code::TOKEN_REFUSED, message)
+            .hint("`snowmelt token new TENANT` makes one on the platform's machine")
+    })?;
+    let admission = request.extensions().get::<Admission>();
+    admission.map_or(Ok(()), |admission| admission.give(Some(holder.tenant.as_str())))?;
+    Identity::of_key(holder, request.headers())
+}
+
+fn enter(identity: Identity, request: &mut Request) {
+    // The span of the request is the current one.
+    tracing::Span::current().record("snowmelt.tenant", identity.tenant.as_str());
+    request.extensions_mut().insert(identity);
+}
+
+/// Lets a request through to its handler if the table of routes allows it.
+pub(super) async fn allow(request: Request, next: Next) -> Response {
+    let (mut parts, body) = request.into_parts();
+    match check(&mut parts).await {
+        Ok(()) => next.run(Request::from_parts(parts, body)).await,
+        Err(refused) => refuse(body, refused).await,
+    }
+}
+
+async fn check(parts: &mut Parts) -> Result<(), Response> {
+    let answer = |report: ErrorReport| Problem::from(report).into_response();
+    // No route has this path: the fallback answers.
+    let Some(path) = parts.extensions.get::<MatchedPath>().cloned() else { return Ok(()) };
+    let identity = parts.extensions.get::<Identity>().cloned();
+    let identity = identity.ok_or_else(|| answer(unknown()))?;
+    let reached = |rule: &&RouteRule| is_reached(rule, &identity);
+    if of_path(path.as_str()).find(reached).is_none() {
+        return Err(no_route(&identity, &parts.method, parts.uri.path()).into_response());
+    }
+    let method = if parts.method == Method::HEAD { &Method::GET } else { &parts.method };
+    let Some(rule) = of_path(path.as_str()).find(|rule| rule.method == *method) else {
+        return Err(not_allowed(&identity, parts, of_path(path.as_str()).filter(reached)));
+    };
+    if !is_reached(rule, &identity) {
+        return Err(no_route(&identity, &parts.method, parts.uri.path()).into_response());
+    }
+    let what = format!("{} {}", rule.method, rule.path);
+    identity.check_right(rule.right, &what).map_err(answer)?;
+    let params = RawPathParams::from_request_parts(parts, &()).await;
+    let params = params.map_err(IntoResponse::into_response)?;
+    let name = params.iter().find(|(param, _)| *param == "name").map(|(_, name)| name);
+    match name {
+        Some(name) if rule.path.starts_with("/v1/udfs/") => identity.check_udf_name(name),
+        Some(name) => identity.check_name(name),
+        None => Ok(()),
+    }
+    .map_err(answer)
+}
+
+fn is_reached(rule: &RouteRule, identity: &Identity) -> bool {
+    match rule.reach {
+        Reach::Everywhere => true,
+        Reach::Operators => !identity.is_remote() || identity.is_operator(),
+        Reach::Machine => !identity.is_remote(),
+    }
+}
+
+/// Makes the error of a path that is not there, or not for this client.
+pub(super) fn no_route(identity: &Identity, method: &Method, path: &str) -> Problem {
+    let report = |message, hint| ErrorReport::new(Code::REQUEST_UNKNOWN, message).hint(hint);
+    let report = if identity.is_remote() {
+        report(
+            format!("{method} {path} is not served over the network"),
+            "docs/reference/access.md has the routes for clients on other hosts; the rest is done \
+             on the platform's machine",
+        )
+    } else {
+        report(
+            format!("there is no {method} {path}"),
+            "requests begin with /v1/; /v1/status is one, and docs/reference/functions.md lists \
+             those of functions",
+        )
+    };
+    report.into()
+}
+
+/// Answers a request to a known path with a method that it does not have. The header `allow` lists
+/// its methods.
+fn not_allowed<'a>(
+    identity: &Identity,
+    parts: &Parts,
+    rules: impl Iterator<Item = &'a RouteRule>,
+) -> Response {
+    let mut methods = Vec::new();
+    for rule in rules {
+        methods.push(rule.method.as_str());
+        if rule.method == Method::GET {
+            methods.push("HEAD");
+        }
+    }
+    let problem = no_route(identity, &parts.method, parts.uri.path());
+    let allowed = [(header::ALLOW, methods.join(","))];
+    (StatusCode::METHOD_NOT_ALLOWED, allowed, problem).into_response()
+}
+
+/// Reads the body of a refused request. Otherwise the connection would be closed while a client
+/// still sends, and the client would not get the answer.
+async fn refuse(body: Body, answer: impl IntoResponse) -> Response {
+    let mut body = Limited::new(body, MAX_REQUEST_BYTES);
+    while let Some(Ok(_)) = body.frame().await {}
+    answer.into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use axum::Router;
+    use axum::body::Bytes;
+    use axum::middleware::from_fn;
+    use axum::routing::post;
+    use snowmelt_api::TENANT_HEADER;
+    use snowmelt_rpc::server::{self, Ending};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{UnixListener, UnixStream};
+
+    use super::*;
+
+    async fn answer(socket: &Path, header: &str) -> String {
+        let mut stream = UnixStream::connect(socket).await.unwrap();
+        // More than the buffers of a connection hold.
+        let body = vec![b'x'; 4 << 20];
+        let head = format!(
+            "POST / HTTP/1.1\r\nhost: x\r\n{TENANT_HEADER}: {header}\r\nconnection: close\r\n\
+             content-length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream.write_all(&body).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn a_refused_request_is_answered_after_its_body_was_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let tenant = async |identity: Identity, _: Bytes| identity.tenant.to_string();
+        let router = Router::new().route("/", post(tenant)).layer(from_fn(identify));
+        tokio::spawn(server::serve(listener, router, server::LOCAL, Ending::default()));
+        assert!(answer(&socket, "acme").await.ends_with("acme"));
+        let refused = answer(&socket, "../acme").await;
+        assert!(refused.starts_with("HTTP/1.1 400 ") && refused.contains("SM-0110"), "{refused}");
+    }
+}
