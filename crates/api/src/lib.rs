@@ -46,6 +46,10 @@
 //! | `GET /v1/networks` | | list of [`NetworkSummary`]: jobs with a network now |
 //! | `GET /v1/networks/{job}` | | [`NetworkDetail`] |
 //! | `POST /v1/networks/{job}/trace` | [`TraceRequest`] | [`Trace`] |
+//! | `POST /v1/keys` | [`KeyRequest`] | [`MadeKey`] (201), with the text of the key |
+//! | `GET /v1/keys` | | list of [`KeySummary`]: of the tenant, for operators of all |
+//! | `DELETE /v1/keys/{id}` | | 204: the key and what it runs end |
+//! | `POST /v1/keys/{id}/rotations` | [`KeyRotation`], or nothing | [`MadeKey`] (201); the old key ends later |
 //! | `GET /v1/figures` | | [`Figures`] |
 //! | `GET /healthz` | | `ok`, as text |
 //! | `GET /readyz` | | `ready`, or 503 with why not |
@@ -112,11 +116,11 @@ pub use images::{
 pub use leases::{LeaseOf, LeaseRequest, Leased, Returned};
 pub use platform::{
     Backup, CallFigures, Figures, HostFacts, HostJoin, HostState, HostSummary, ImageBytes,
-    ImageTree, ImportFigures, InstallFigures, LedgerFigures, NetworkDetail, NetworkPart,
-    NetworkSummary, NodeFigures, PartNetwork, PlatformPruneRequest, PoolFigures, PoolStatus,
-    PrunedPart, START_BOUNDS_US, ShutdownRequest, SpawnerHealth, Start, StartFigures, Status,
-    StripePlace, Trace, TracePoint, TraceRequest, TraceStep, TraceTo, TreeHost, UseFigures,
-    ZygoteFigures,
+    ImageTree, ImportFigures, InstallFigures, KeyRequest, KeyRotation, KeySummary, LedgerFigures,
+    MadeKey, NetworkDetail, NetworkPart, NetworkSummary, NodeFigures, PartNetwork,
+    PlatformPruneRequest, PoolFigures, PoolStatus, PrunedPart, START_BOUNDS_US, ShutdownRequest,
+    SpawnerHealth, Start, StartFigures, Status, StripePlace, Trace, TracePoint, TraceRequest,
+    TraceStep, TraceTo, TreeHost, UseFigures, ZygoteFigures,
 };
 pub use queries::{
     Bill, Cost, DiscardedAttempt, Event, Finding, Lane, LargestPartition, Phase, PhaseSpan,

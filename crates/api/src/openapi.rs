@@ -23,10 +23,10 @@ use crate::{
     Backup, BatchRequest, BurstAnswer, BurstCalls, BurstRequest, BurstStatus, ConversionRequest,
     DifferenceRequest, Figures, FilesRequest, FunctionSpec, FunctionSummary, HostSummary,
     ImageDetail, ImageEvent, ImageRequest, ImageSummary, ImageTree, Invocation, InvokeRequest,
-    LogEntry, MissingFiles, NetworkDetail, NetworkSummary, PackRequest, Packed, PlatformKey,
-    PlatformPruneRequest, PruneRequest, Pruned, PrunedPart, PullRequest, PushRequest, QueryRequest,
-    RegisterRequest, ShutdownRequest, Status, TENANT_HEADER, Trace, TraceRequest, UdfLogEntry,
-    UdfSummary, WarmRequest, Wheel,
+    KeyRequest, KeyRotation, KeySummary, LogEntry, MadeKey, MissingFiles, NetworkDetail,
+    NetworkSummary, PackRequest, Packed, PlatformKey, PlatformPruneRequest, PruneRequest, Pruned,
+    PrunedPart, PullRequest, PushRequest, QueryRequest, RegisterRequest, ShutdownRequest, Status,
+    TENANT_HEADER, Trace, TraceRequest, UdfLogEntry, UdfSummary, WarmRequest, Wheel,
 };
 
 const JSON: &str = "application/json";
@@ -36,7 +36,7 @@ const BYTES: &str = "application/octet-stream";
 pub fn document(version: &str) -> OpenApi {
     let mut paths = Paths::default();
     let mut schemas = BTreeMap::new();
-    let routes = [platform(), queries(), udfs(), functions(), calls(), bursts(), images()];
+    let routes = [platform(), keys(), queries(), udfs(), functions(), calls(), bursts(), images()];
     for route in routes.into_iter().flatten() {
         let item = PathItem::new(route.method, route.operation);
         match paths.paths.get_mut(route.path) {
@@ -81,6 +81,19 @@ fn platform() -> Vec<ApiRoute> {
         get("/v1/trees", "Images that spread through trees of hosts, of a function or all")
             .query("of", Type::String)
             .answers_list::<ImageTree>(),
+    ]
+}
+
+fn keys() -> Vec<ApiRoute> {
+    vec![
+        post("/v1/keys", "Makes a key of the tenant; its text is shown this once")
+            .takes::<KeyRequest>()
+            .answers::<MadeKey>(201),
+        get("/v1/keys", "Keys of the tenant, for operators of all").answers_list::<KeySummary>(),
+        delete("/v1/keys/{id}", "Revokes a key, and ends what it runs").answers_nothing(204),
+        post("/v1/keys/{id}/rotations", "Makes a key in the place of another, which ends later")
+            .may_take::<KeyRotation>()
+            .answers::<MadeKey>(201),
     ]
 }
 

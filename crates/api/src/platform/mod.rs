@@ -5,11 +5,13 @@
 //! | `status` | the status, the figures and the end of a server |
 //! | `figures` | figures of a host |
 //! | `hosts` | hosts of a cluster |
+//! | `keys` | keys of clients on other hosts |
 //! | `trees` | trees of hosts through which images spread |
 //! | `networks` | networks of jobs |
 
 mod figures;
 mod hosts;
+mod keys;
 mod networks;
 mod status;
 mod trees;
@@ -19,6 +21,7 @@ pub use figures::{
     StartFigures, UseFigures, ZygoteFigures,
 };
 pub use hosts::{HostFacts, HostJoin, HostState, HostSummary, PoolStatus};
+pub use keys::{KeyRequest, KeyRotation, KeySummary, MadeKey};
 pub use networks::{
     NetworkDetail, NetworkPart, NetworkSummary, PartNetwork, Trace, TracePoint, TraceRequest,
     TraceStep, TraceTo,

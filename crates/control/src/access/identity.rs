@@ -136,6 +136,23 @@ impl Identity {
         Err(ErrorReport::new(Code::RIGHT_MISSING, message).hint(hint))
     }
 
+    /// Returns whether all that a key with this role and these names may do, the request may do too.
+    pub fn covers(&self, role: Role, grants: &[NamePattern]) -> bool {
+        let within = |grant| self.grants.iter().any(|own: &NamePattern| own.includes(grant));
+        self.role.includes(role)
+            && (self.grants.is_empty() || !grants.is_empty() && grants.iter().all(within))
+    }
+
+    /// Returns the name of who asks, for records.
+    pub fn who(&self) -> String {
+        match (&self.key, self.peer) {
+            (Some(key), _) => format!("key {key}"),
+            (None, Peer::User(user)) => format!("user {user}"),
+            (None, Peer::Cluster) => "a host".to_owned(),
+            (None, Peer::Remote) => "a token of the file".to_owned(),
+        }
+    }
+
     /// Returns whether the request is limited to some names.
     pub fn is_limited(&self) -> bool {
         !self.grants.is_empty()
@@ -352,6 +369,21 @@ mod tests {
         assert!(identity.permits_udf("GRADE") && !identity.permits_udf("x"));
         let all = Identity::of_key(holder("acme", Role::Caller, &[]), &HeaderMap::new()).unwrap();
         assert!(all.permits("x") && all.permits_udf("x"));
+    }
+
+    #[test]
+    fn a_key_covers_those_that_may_do_less() {
+        let of = |role, grants| {
+            Identity::of_key(holder("acme", role, grants), &HeaderMap::new()).unwrap()
+        };
+        let grants = |text: &str| vec![text.parse::<NamePattern>().unwrap()];
+        let all = of(Role::Administrator, &[]);
+        assert!(all.covers(Role::Caller, &[]) && all.covers(Role::Administrator, &grants("a*")));
+        assert!(!all.covers(Role::Operator, &[]));
+        let some = of(Role::Administrator, &["a-*"]);
+        assert!(some.covers(Role::Caller, &grants("a-b*")));
+        assert!(!some.covers(Role::Caller, &[]) && !some.covers(Role::Caller, &grants("a*")));
+        assert!(!of(Role::Caller, &[]).covers(Role::Reader, &[]));
     }
 
     #[test]

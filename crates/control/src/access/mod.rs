@@ -5,7 +5,7 @@
 //! | the user, the tenant, the role and the names of a request | `identity` |
 //! | the right that each route needs, and from where it is reached | `routes` |
 //! | what code may name that comes over the network | `remote_code` |
-//! | the text of keys | `key` |
+//! | the text of keys, and how long a key lasts | `key` |
 //! | tokens of clients on other hosts, in a file | `tokens` |
 //! | modes of the state folder, its files and the socket | `permissions` |
 //! | secrets of functions, read where references lead | `secrets` |

@@ -4,7 +4,7 @@
 //! socket and for the network.
 
 use axum::http::Method;
-use snowmelt_types::Right::{self, Call, Develop, Look, Operate, Read};
+use snowmelt_types::Right::{self, Administer, Call, Develop, Look, Operate, Read};
 
 use Reach::{Everywhere, Machine, Operators};
 
@@ -45,7 +45,7 @@ const fn delete(path: &'static str, right: Right, reach: Reach) -> RouteRule {
 pub(crate) const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 
 /// All other routes.
-pub(crate) static RULES: [RouteRule; 50] = [
+pub(crate) static RULES: [RouteRule; 54] = [
     get("/openapi.json", Look, Everywhere),
     get("/v1/functions", Look, Everywhere),
     post("/v1/functions", Develop, Everywhere),
@@ -80,6 +80,10 @@ pub(crate) static RULES: [RouteRule; 50] = [
     post("/v1/networks/{job}/trace", Read, Everywhere),
     get("/metrics", Read, Everywhere),
     post("/v1/prunings", Develop, Everywhere),
+    get("/v1/keys", Administer, Everywhere),
+    post("/v1/keys", Administer, Everywhere),
+    delete("/v1/keys/{id}", Administer, Everywhere),
+    post("/v1/keys/{id}/rotations", Administer, Everywhere),
     get("/v1/status", Read, Operators),
     get("/v1/figures", Read, Operators),
     get("/v1/trees", Look, Operators),

@@ -5,22 +5,27 @@
 //! of the request has what the route needs. The socket and the network differ only in how the
 //! identity is found out.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{FromRequestParts, MatchedPath, RawPathParams, Request, State};
 use axum::http::request::Parts;
 use axum::http::{Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt, Limited};
+use hyper::body::{Frame, SizeHint};
 use snowmelt_rpc::body::MAX_REQUEST_BYTES;
 use snowmelt_rpc::{Admission, Peer, Problem};
 use snowmelt_types::{Code, ErrorReport};
 
 use crate::access::identity::{Identity, named, unknown};
+use crate::access::key::KeyLife;
 use crate::access::routes::{Reach, RouteRule, of_path};
 use crate::access::tokens::Tokens;
+use crate::state::keys::Keys;
 
 /// Adds the identity of the connection to each request, or refuses the request.
 pub(crate) async fn identify(mut request: Request, next: Next) -> Response {
@@ -35,37 +40,104 @@ pub(crate) async fn identify(mut request: Request, next: Next) -> Response {
     }
 }
 
-/// Adds the identity of its key to each request, or refuses the request.
-pub(super) async fn admit(
-    State(tokens): State<Arc<Tokens>>,
-    mut request: Request,
-    next: Next,
-) -> Response {
-    match identity_of_key(&tokens, &request) {
-        Ok(identity) => {
-            enter(identity, &mut request);
-            next.run(request).await
+/// The keys and tokens by which clients on other hosts are known.
+#[derive(Clone, Debug)]
+pub(super) struct Doorkeeper {
+    pub keys: Keys,
+    pub tokens: Arc<Tokens>,
+}
+
+impl Doorkeeper {
+    fn identity(&self, request: &Request) -> Result<(Identity, KeyLife), ErrorReport> {
+        let given = request.headers().get(header::AUTHORIZATION);
+        let key =
+            given.and_then(|given| Some(given.to_str().ok()?.strip_prefix("Bearer ")?.trim()));
+        let of_file = |key| {
+            let (holder, until) = self.tokens.holder(key)?;
+            Some((holder, KeyLife::Fixed(until)))
+        };
+        let found = key.and_then(|key| self.keys.holder(key).or_else(|| of_file(key)));
+        let (holder, life) = found.ok_or_else(|| {
+            let message = match given {
+                Some(_) => "the key of the request is not accepted",
+                None => "the request has no key",
+            };
+            ErrorReport::new(Code::TOKEN_REFUSED, message)
+                .hint("`snowmelt token new TENANT` makes one on the platform's machine")
+        })?;
+        if life.is_over() {
+            return Err(ended());
         }
-        // The body of the request is not read.
-        Err(refused) => ([(header::CONNECTION, "close")], Problem::from(refused)).into_response(),
+        let admission = request.extensions().get::<Admission>();
+        admission.map_or(Ok(()), |admission| admission.give(Some(holder.tenant.as_str())))?;
+        Ok((Identity::of_key(holder, request.headers())?, life))
     }
 }
 
-fn identity_of_key(tokens: &Tokens, request: &Request) -> Result<Identity, ErrorReport> {
-    let given = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let key = given.and_then(|given| Some(given.strip_prefix("Bearer ")?.trim()));
-    let found = key.and_then(|key| tokens.holder(key));
-    let (holder, _) = found.ok_or_else(|| {
-        let message = match given {
-            Some(_) => "the key of the request is not accepted",
-            None => "the request has no key",
-        };
-        ErrorReport::new(Code::TOKEN_REFUSED, message)
-            .hint("`snowmelt token new TENANT` makes one on the platform's machine")
-    })?;
-    let admission = request.extensions().get::<Admission>();
-    admission.map_or(Ok(()), |admission| admission.give(Some(holder.tenant.as_str())))?;
-    Identity::of_key(holder, request.headers())
+/// Adds the identity of its key to each request, or refuses the request. The end of the key is the
+/// end of the request and of its answer.
+pub(super) async fn admit(
+    State(doorkeeper): State<Doorkeeper>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    // The body of a request that is refused is not read.
+    let close = [(header::CONNECTION, "close")];
+    let (identity, mut life) = match doorkeeper.identity(&request) {
+        Ok(found) => found,
+        Err(refused) => return (close, Problem::from(refused)).into_response(),
+    };
+    enter(identity, &mut request);
+    request.extensions_mut().insert(life.clone());
+    let path = request.extensions().get::<MatchedPath>();
+    if path.is_some_and(|path| path.as_str().starts_with("/v1/keys")) {
+        // Who revokes its own key gets the answer.
+        return next.run(request).await;
+    }
+    tokio::select! {
+        response = next.run(request) => response.map(|body| Body::new(UntilOver::new(body, life))),
+        () = life.over() => (close, Problem::from(ended())).into_response(),
+    }
+}
+
+/// The body of an answer, which breaks off when a key is over.
+pub(super) struct UntilOver {
+    body: Body,
+    over: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+impl UntilOver {
+    pub fn new(body: Body, mut life: KeyLife) -> Self {
+        Self { body, over: Box::pin(async move { life.over().await }) }
+    }
+}
+
+impl hyper::body::Body for UntilOver {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if self.over.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Some(Err(axum::Error::new(ended()))));
+        }
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+fn ended() -> ErrorReport {
+    ErrorReport::new(Code::TOKEN_REFUSED, "the key of the request has expired or was revoked")
+        .hint("ask an administrator of the tenant for another one")
 }
 
 fn enter(identity: Identity, request: &mut Request) {
@@ -172,7 +244,6 @@ mod tests {
     use std::path::Path;
 
     use axum::Router;
-    use axum::body::Bytes;
     use axum::middleware::from_fn;
     use axum::routing::post;
     use snowmelt_api::TENANT_HEADER;

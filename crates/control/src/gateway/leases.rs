@@ -9,6 +9,7 @@ use snowmelt_rpc::upgrade::Incoming;
 
 use super::answers::HandlerResult;
 use crate::access::identity::Identity;
+use crate::access::key::KeyLife;
 use crate::platform::GatewayPlatform;
 
 /// Returns the route of leases.
@@ -21,7 +22,9 @@ async fn lease(
     identity: Identity,
     request: Request,
 ) -> HandlerResult {
+    // The user of a socket has no key that may end.
+    let life = request.extensions().get::<KeyLife>().cloned().unwrap_or(KeyLife::Fixed(None));
     let (answer, incoming) = Incoming::of(request)?;
-    platform.leases.relay(incoming, identity)?;
+    platform.leases.relay(incoming, identity, life)?;
     Ok(answer)
 }

@@ -8,6 +8,7 @@ mod files;
 mod health;
 mod hosts;
 pub(crate) mod images;
+mod keys;
 mod leases;
 pub(crate) mod remote_clients;
 mod udfs;
@@ -61,11 +62,12 @@ pub(crate) enum Door {
 pub(crate) fn router(platform: Arc<GatewayPlatform>, door: Door) -> Router {
     let of_health = health::router(Arc::clone(&platform));
     let folders = platform.leases.folders().clone();
+    let keys = platform.keys.clone();
     let allowed = routes(platform).fallback(unknown).layer(from_fn(entry::allow));
     match door {
         Door::Socket => allowed.layer(from_fn(entry::identify)).merge(of_health),
         Door::Network(tokens) => allowed
-            .layer(from_fn_with_state(tokens, entry::admit))
+            .layer(from_fn_with_state(entry::Doorkeeper { keys, tokens }, entry::admit))
             // Load balancers have no key.
             .merge(of_health)
             .layer(from_fn_with_state(folders, hide_paths)),
@@ -76,6 +78,7 @@ fn routes(platform: Arc<GatewayPlatform>) -> Router {
     let of_images = images::router(platform.images.clone());
     let of_udfs = udfs::router(Arc::clone(&platform));
     let of_files = files::router(Arc::clone(&platform));
+    let of_keys = keys::router(Arc::clone(&platform));
     let of_leases = leases::router(Arc::clone(&platform));
     let of_hosts = hosts::router(Arc::clone(&platform));
     Router::new()
@@ -107,6 +110,7 @@ fn routes(platform: Arc<GatewayPlatform>) -> Router {
         .merge(of_images)
         .merge(of_udfs)
         .merge(of_files)
+        .merge(of_keys)
         .merge(of_leases)
         .merge(of_hosts)
 }

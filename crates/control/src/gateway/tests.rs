@@ -200,7 +200,9 @@ async fn only_root_may_name_the_tenant_of_others() {
         refused.is(403, Code::TENANT_REFUSED.code, &route.shown());
         let refused = sent(Peer::User(0), "../acme").await;
         refused.is(400, Code::OPTION.code, &route.shown());
-        if let Some((status, code)) = route.answer {
+        // Which keys there may be depends on the tenant.
+        let is_same = route.shown() != "post /v1/keys";
+        if let Some((status, code)) = route.answer.filter(|_| is_same) {
             let answered = sent(Peer::User(0), "acme").await;
             answered.is(status, code, &route.shown());
         }

@@ -37,6 +37,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::access::identity::Identity;
+use crate::access::key::KeyLife;
 use crate::access::redaction::Folders;
 use crate::cluster::placements::{Acquired, Callee, Placements, Ran};
 use crate::functions::Functions;
@@ -152,7 +153,8 @@ impl Leases {
         Ok(())
     }
 
-    /// Serves one lease over the connection of a request, once the connection has left HTTP.
+    /// Serves one lease over the connection of a request, once the connection has left HTTP. The
+    /// lease ends with the key of the request.
     ///
     /// # Errors
     /// Refuses a lease above the most that there may be.
@@ -160,6 +162,7 @@ impl Leases {
         self: &Arc<Self>,
         incoming: Incoming,
         identity: Identity,
+        mut life: KeyLife,
     ) -> Result<(), ErrorReport> {
         let share = self.relayed.shares.take(&identity.tenant, 1).ok_or_else(|| {
             let tenant = &identity.tenant;
@@ -184,6 +187,7 @@ impl Leases {
             };
             tokio::select! {
                 () = over.cancelled() => {}
+                () = life.over() => {}
                 () = served => {}
             }
             drop((room, share));

@@ -32,6 +32,7 @@ use crate::images::Images;
 use crate::leases::Leases;
 use crate::queries::Queries;
 use crate::reports::{Durations, Times};
+use crate::state::keys::Keys;
 use crate::udfs::UdfRegistry;
 use prunings::Prunings;
 
@@ -46,6 +47,7 @@ pub(crate) struct GatewayPlatform {
     pub bursts: Bursts,
     pub leases: Arc<Leases>,
     pub hosts: Hosts,
+    pub keys: Keys,
     pub images: Images,
     pub pool: HostPool,
     pub prunings: Prunings,

@@ -34,6 +34,7 @@ use crate::images::Images;
 use crate::leases::Leases;
 use crate::queries::Queries;
 use crate::state::analysis_cache::AnalysisCache;
+use crate::state::keys::Keys;
 use crate::state::logs::Logs;
 use crate::state::records::{FunctionId, Records};
 use crate::udfs::{UdfCatalog, UdfLogs, UdfRegistry};
@@ -155,6 +156,7 @@ pub(crate) async fn idle_platform() -> IdlePlatform {
         placements: placements.clone(),
     };
     let platform = GatewayPlatform {
+        keys: Keys::open(records.clone()).await.unwrap(),
         pool: HostPool::of(None, Duration::ZERO, hosts.clone(), placements),
         queries: Queries::new(host, cluster.clone(), udfs.clone(), over.clone()),
         leases: Arc::new(Leases::new(functions.clone(), udfs.clone(), Folders::new([base.path()]))),

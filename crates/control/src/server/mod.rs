@@ -52,6 +52,7 @@ use crate::platform::{GatewayPlatform, Grace};
 use crate::queries::Queries;
 use crate::state::analysis_cache::AnalysisCache;
 use crate::state::backups;
+use crate::state::keys::Keys;
 use crate::state::logs::Logs;
 use crate::state::records::{FunctionRecord, Records};
 use crate::times::PRIVATE_GRACE;
@@ -181,6 +182,7 @@ impl Launch {
             // What a server that was killed has left. Other platforms may be writing.
             platform.images.sweep();
             tokio::spawn(platform.udfs.clone().collect_files(ending.over.clone()));
+            tokio::spawn(platform.keys.clone().keep(ending.over.clone()));
             if let Some(file) = platform.functions.records().file() {
                 tokio::spawn(backups::keep(file.clone(), ending.over.clone()));
             }
@@ -291,10 +293,9 @@ async fn platform(
         tokio::spawn(placements.clone().follow(ending.over.clone()));
     }
     let cluster = ClusterResources { hosts: hosts.clone(), trees, placements: placements.clone() };
-    let of_bursts = cluster.clone();
     let over = ending.over.clone();
     let bursts =
-        Bursts::new(node.clone(), analysis.clone(), of_bursts, secrets.clone(), kept, over);
+        Bursts::new(node.clone(), analysis.clone(), cluster.clone(), secrets.clone(), kept, over);
     let functions =
         Functions::new(node.clone(), analysis, records, logs, placements.clone(), secrets);
     let provider = settings.provider.as_ref();
@@ -309,6 +310,7 @@ async fn platform(
         images: Images::new(&settings.state_dir, settings.images.clone(), ending.over.clone())
             .beside(functions.records()),
         async_calls: AsyncCalls::new(functions.clone()),
+        keys: Keys::open(functions.records().clone()).await?,
         functions,
         bursts,
         pool,

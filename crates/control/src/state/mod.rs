@@ -6,6 +6,7 @@
 //! | copies of the file of the records, and their restore | `backups`, `offline_backup` |
 //! | the output of invocations | `logs` |
 //! | results of the analysis of code | `analysis_cache` |
+//! | keys of clients on other hosts | `keys` |
 //!
 //! Boundary: the files here belong to a platform; packages, code and images belong to the node.
 //! Invariant: of what is here, only the records are acknowledged state; a log or a cached result
@@ -14,6 +15,7 @@
 
 pub(crate) mod analysis_cache;
 pub mod backups;
+pub(crate) mod keys;
 pub(crate) mod logs;
 pub mod offline_backup;
 pub(crate) mod records;

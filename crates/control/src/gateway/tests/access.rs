@@ -24,6 +24,7 @@ fn served() -> Paths {
         include_str!("../health.rs"),
         include_str!("../hosts.rs"),
         include_str!("../images.rs"),
+        include_str!("../keys.rs"),
         include_str!("../leases.rs"),
         include_str!("../udfs.rs")
     );

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::Request;
 use http::header;
 use http_body_util::BodyExt;
@@ -13,8 +13,10 @@ use snowmelt_rpc::Peer;
 use snowmelt_types::{Code, Role, Tenant};
 use tower_service::Service;
 
+use crate::access::key::KeyLife;
 use crate::access::routes::RULES;
 use crate::access::tokens::{self, Tokens};
+use crate::gateway::entry::UntilOver;
 use crate::gateway::{Door, router};
 use crate::platform::rig::{IdlePlatform, idle_platform, spec};
 use crate::state::records::tests::call as ended_call;
@@ -225,4 +227,59 @@ async fn what_a_request_over_the_network_may_not_name_is_refused() {
         assert_eq!((status, &*code), (403, Code::RIGHT_MISSING.code), "{url} {text}");
         assert!(text.contains("over the network"), "{text}");
     }
+}
+
+async fn made(remote: &RemoteGateway, by: &str, body: &str) -> serde_json::Value {
+    let (status, _, text) = remote.send("post", "/v1/keys", Some(by), "", "", body).await;
+    assert_eq!(status, 201, "{text}");
+    serde_json::from_str(&text).unwrap()
+}
+
+#[tokio::test]
+async fn an_administrator_makes_keys_and_revokes_them() {
+    let remote = RemoteGateway::new().await;
+    let administrator = remote.token(Role::Administrator);
+    let made = made(&remote, &administrator, r#"{"role": "caller", "grants": ["f*"]}"#).await;
+    let id = made["key"]["id"].as_str().unwrap();
+    let text = made["text"].as_str().unwrap();
+    let asked = async |url: &str| remote.send("get", url, Some(text), "", "", "").await.0;
+    assert_eq!(asked("/v1/functions").await, 200);
+    assert_eq!(asked("/v1/functions/f1").await, 404);
+    assert_eq!(asked("/v1/functions/other").await, 403);
+    assert_eq!(asked("/v1/keys").await, 403);
+    let listed = remote.send("get", "/v1/keys", Some(&administrator), "", "", "").await.2;
+    assert!(listed.contains(id) && !listed.contains(text), "{listed}");
+    let url = format!("/v1/keys/{id}");
+    assert_eq!(remote.send("delete", &url, Some(&administrator), "", "", "").await.0, 204);
+    assert_eq!(asked("/v1/functions").await, 401);
+}
+
+#[tokio::test]
+async fn a_key_that_revokes_itself_gets_the_answer() {
+    let remote = RemoteGateway::new().await;
+    let administrator = remote.token(Role::Administrator);
+    let made = made(&remote, &administrator, r#"{"role": "administrator"}"#).await;
+    let url = format!("/v1/keys/{}", made["key"]["id"].as_str().unwrap());
+    let text = made["text"].as_str();
+    assert_eq!(remote.send("delete", &url, text, "", "", "").await.0, 204);
+    assert_eq!(remote.send("delete", &url, text, "", "", "").await.0, 401);
+}
+
+#[tokio::test]
+async fn a_key_that_is_over_ends_a_request_and_its_answer() {
+    let remote = RemoteGateway::new().await;
+    let administrator = remote.token(Role::Administrator);
+    let made = made(&remote, &administrator, r#"{"role": "developer", "ttl_ms": 300}"#).await;
+    let text = made["text"].as_str();
+    // It needs a sandbox, and is never answered.
+    let code = r#"{"kind": "source", "file": "f.py", "text": "def f(x): pass"}"#;
+    let body = format!(r#"{{"source": {{"code": {code}}}}}"#);
+    let (status, refused, _) = remote.send("post", "/v1/udfs", text, "", "", &body).await;
+    assert_eq!((status, &*refused), (401, Code::TOKEN_REFUSED.code));
+    let (sender, receiver) = tokio::sync::watch::channel(None);
+    let stream = futures::stream::pending::<Result<Bytes, std::io::Error>>();
+    let body = UntilOver::new(Body::from_stream(stream), KeyLife::Watched(receiver));
+    let reading = tokio::spawn(BodyExt::collect(body));
+    drop(sender);
+    assert!(reading.await.unwrap().is_err());
 }

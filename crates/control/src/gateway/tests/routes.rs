@@ -37,6 +37,7 @@ const OK: Option<(u16, &str)> = Some((200, ""));
 const NO_FUNCTION: Option<(u16, &str)> = Some((404, "SM-0220"));
 const NO_INVOCATION: Option<(u16, &str)> = Some((404, "SM-0223"));
 const NO_BURST: Option<(u16, &str)> = Some((404, "SM-0707"));
+const NO_KEY: Option<(u16, &str)> = Some((404, "SM-0519"));
 const NO_HOST: Option<(u16, &str)> = Some((404, "SM-0713"));
 const NO_NETWORK: Option<(u16, &str)> = Some((404, "SM-0605"));
 
@@ -52,7 +53,7 @@ pub(super) const PULL: &str = r#"{"from": "registry.example/a", "name": "a"}"#;
 const PUSH: &str = r#"{"name": "nothing:v1", "to": "registry.example/a"}"#;
 const COMPARE: &str = r#"{"first": "nothing:v1", "second": "nothing:v2"}"#;
 
-pub(in crate::gateway) const ROUTES: [RouteCase; 52] = [
+pub(in crate::gateway) const ROUTES: [RouteCase; 56] = [
     route("get", "/healthz", Nothing, OK),
     route("get", "/readyz", Nothing, OK),
     route("get", "/v1/status", Nothing, OK),
@@ -88,6 +89,11 @@ pub(in crate::gateway) const ROUTES: [RouteCase; 52] = [
     route("get", "/v1/bursts/{job}", Nothing, NO_BURST),
     route("delete", "/v1/bursts/{job}", Nothing, NO_BURST),
     route("get", "/v1/bursts/{job}/answer", Nothing, NO_BURST),
+    route("get", "/v1/keys", Nothing, OK),
+    // Nothing acts for the tenant of root but operators.
+    route("post", "/v1/keys", Json(r#"{"role": "operator"}"#), Some((201, ""))),
+    route("delete", "/v1/keys/{id}", Nothing, NO_KEY),
+    route("post", "/v1/keys/{id}/rotations", MayJson, NO_KEY),
     route("get", "/v1/hosts", Nothing, OK),
     route("post", "/v1/hosts/{host}/drain", Nothing, NO_HOST),
     route("delete", "/v1/hosts/{host}/drain", Nothing, NO_HOST),

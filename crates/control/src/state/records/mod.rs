@@ -1,5 +1,5 @@
-//! Acknowledged state that survives a crash: deployed functions, asynchronous calls and bursts, as
-//! typed records over a [`Store`].
+//! Acknowledged state that survives a crash: deployed functions, asynchronous calls, bursts and keys,
+//! as typed records over a [`Store`].
 //!
 //! Boundary: this folder defines keys and values (JSON); the store defines transactions. The
 //! embedded store is `state.redb`, which a server holds open and embedded runs open for one
@@ -10,6 +10,7 @@ mod functions;
 mod hosts;
 mod index;
 mod jobs;
+mod keys;
 mod migration;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -34,6 +35,7 @@ use super::backups;
 pub(crate) use functions::FunctionId;
 use index::CallIndex;
 pub(crate) use jobs::{JobEnd, JobRecord, PartRecord};
+pub(crate) use keys::KeyRecord;
 use udf_uses::LeasedVersions;
 pub(crate) use udf_uses::{LeasedVersion, Superseded};
 pub(crate) use udfs::{Existing, UdfEntry, UdfRecord};
