@@ -41,7 +41,7 @@ mod terminal;
 
 use std::process::ExitCode;
 
-use crate::args::{Cli, Command, ConfigCommand, ProgressMode, TokenCommand, usage};
+use crate::args::{Cli, Command, ConfigCommand, ProgressMode, usage};
 use crate::cluster::{hosts, lab, networks, node, tokens, trees};
 use crate::config::Config;
 use crate::functions::{burst, run, udfs};
@@ -92,7 +92,7 @@ fn command(cli: &Cli, config: &Config, printer: Printer) -> CommandOutcome {
         Command::Status(args) => server::status(args, config, printer),
         Command::Top(args) => top::run(args, config, printer),
         Command::Node(args) => node::run(args, config, printer),
-        Command::Token(TokenCommand::New(args)) => tokens::new(args, config, printer),
+        Command::Token(command) => tokens::run(command, config, printer),
         Command::Hosts(args) => hosts::run(args, config, printer),
         Command::Tree(args) => trees::run(args, config, printer),
         Command::Burst(command) => burst::manage(command, config, printer),

@@ -136,7 +136,7 @@ pub fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Parses `250ms`, `30s`, `5m`, `1h`, or a plain number of seconds.
+/// Parses `250ms`, `30s`, `5m`, `1h`, `30d`, or a plain number of seconds.
 pub fn parse_duration(text: &str) -> Result<Duration, ParseResourceError> {
     let refused = || ParseResourceError {
         text: text.to_owned(),
@@ -148,6 +148,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, ParseResourceError> {
         "s" | "" => number,
         "m" | "min" => number * 60.0,
         "h" => number * 3600.0,
+        "d" => number * 86_400.0,
         _ => return Err(refused()),
     };
     Duration::try_from_secs_f64(seconds).map_err(|_| refused())
@@ -192,5 +193,6 @@ mod tests {
     fn durations_are_parsed() {
         assert_eq!(parse_duration("250ms"), Ok(Duration::from_millis(250)));
         assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(parse_duration("30d"), Ok(Duration::from_secs(30 * 86_400)));
     }
 }

@@ -211,7 +211,7 @@ impl Identity {
     pub fn file_rights(&self, user: Option<FileUser>) -> FileRights {
         match self.peer {
             Peer::Remote => FileRights::None,
-            peer if is_operator(peer) => FileRights::Server,
+            _ if self.is_operator() => FileRights::Server,
             _ => user.map_or(FileRights::None, FileRights::User),
         }
     }

@@ -3,6 +3,7 @@
 mod bursts;
 mod files;
 mod images;
+mod keys;
 mod query_stream;
 
 use crate::times::PROBED_EVERY;

@@ -54,7 +54,7 @@ pub use server::{
 };
 pub use simulate::{Application, KillSpec, RepairWay, SimulateArgs, TraceArgs, Way};
 pub use sql::SqlArgs;
-pub use token::{NewTokenArgs, TlsArgs, TokenCommand};
+pub use token::{NewTokenArgs, RevokeTokenArgs, RotateTokenArgs, TlsArgs, TokenCommand};
 
 const ABOUT: &str = "Serverless analytics on your own machines: SQL and Python over Parquet, run as \
                      a burst of functions in lean containers.";
@@ -144,7 +144,7 @@ pub enum Command {
     Top(TopArgs),
     /// Run this machine as a host of a cluster
     Node(NodeArgs),
-    /// Make tokens for clients of other hosts
+    /// Make, list, rotate and revoke keys of clients of other hosts
     #[command(subcommand, after_help = token::EXAMPLES)]
     Token(TokenCommand),
     /// Show the hosts of the cluster, and drain them

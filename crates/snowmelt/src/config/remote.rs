@@ -7,7 +7,7 @@ use snowmelt_control::access::tokens::Tokens;
 use snowmelt_control::server::{CertificateFiles, Remote};
 use snowmelt_types::{Code, ErrorReport};
 
-use super::{Config, ConfigValue};
+use super::{Config, ConfigValue, ValueOrigin};
 
 /// The address at which a server serves clients of other hosts. `None` if it serves none.
 ///
@@ -20,7 +20,8 @@ pub fn of_server(config: &Config) -> Result<Option<Remote>, ErrorReport> {
     let key = file(tls.key.as_ref(), "the key of its certificate: use --tls-key")?;
     let files = CertificateFiles { chain, key };
     let certificate = files.read()?;
-    let tokens = Arc::new(Tokens::open(&tls.tokens.value, false)?);
+    let is_optional = tls.tokens.origin == ValueOrigin::Default;
+    let tokens = Arc::new(Tokens::open(&tls.tokens.value, is_optional)?);
     Ok(Some(Remote { listen: listen.value, certificate, files, tokens }))
 }
 

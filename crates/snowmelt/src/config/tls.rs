@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use snowmelt_types::ErrorReport;
 
 use super::keys::{TLS_CERTIFICATE, TLS_KEY, TLS_LISTEN, TLS_TOKENS};
-use super::{ConfigSources, ConfigValue, address};
-use crate::args::{Command, TlsArgs, TokenCommand};
+use super::{ConfigSources, ConfigValue, ValueOrigin, address};
+use crate::args::{Command, TlsArgs};
 use crate::env;
 
 /// The address for clients of other hosts, and the files by which server and clients are
@@ -32,9 +32,6 @@ impl Tls {
     ) -> Result<Self, ErrorReport> {
         let given = match command {
             Command::Up(up) => up.tls.clone(),
-            Command::Token(TokenCommand::New(new)) => {
-                TlsArgs { tls_tokens: new.tls_tokens.clone(), ..TlsArgs::default() }
-            }
             _ => TlsArgs::default(),
         };
         let tokens = sources.file(&TLS_TOKENS, given.tls_tokens)?;
@@ -55,7 +52,9 @@ impl Tls {
         let file = |name, file: &ConfigValue<PathBuf>| (name, file.value.display().to_string());
         let certificate = self.certificate.as_ref().map(|path| file(env::TLS_CERTIFICATE, path));
         let key = self.key.as_ref().map(|path| file(env::TLS_KEY, path));
-        let tokens = Some(file(env::TLS_TOKENS, &self.tokens));
+        // The other process finds the default itself, and knows that it may be missing.
+        let is_named = self.tokens.origin != ValueOrigin::Default;
+        let tokens = is_named.then(|| file(env::TLS_TOKENS, &self.tokens));
         [listen, certificate, key, tokens].into_iter().flatten().collect()
     }
 }
