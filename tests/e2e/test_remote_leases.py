@@ -98,6 +98,8 @@ class Platform:
     address: tuple[str, int]
     token: str
     authority: Path
+    # The options with which it was started.
+    started: tuple[object, ...]
 
     @property
     def url(self) -> str:
@@ -135,17 +137,23 @@ class Platform:
         plain = socket.create_connection(self.address, 60)
         return context.wrap_socket(plain, server_hostname=self.address[0])
 
-    def ask(self, method: str, path: str, token: str | None, more: str = "") -> tuple[int, Any]:
-        """The status and the JSON of an answer."""
+    def restart(self) -> None:
+        self.snowmelt.run("down").succeeded()
+        self.snowmelt.run("up", *self.started).succeeded()
+
+    def ask(
+        self, method: str, path: str, token: str | None, more: str = "", text: str = ""
+    ) -> tuple[int, Any]:
+        """The status and the JSON of an answer to a request with a text."""
         given = "" if token is None else f"Authorization: Bearer {token}\r\n"
         head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{given}{more}\r\n"
         with self.tls() as connected:
-            connected.sendall(head.encode())
+            connected.sendall((head + text).encode())
             said = b""
             while part := connected.recv(1 << 16):
                 said += part
         status, _, body = said.partition(b"\r\n\r\n")
-        return int(status.split()[1]), json.loads(body)
+        return int(status.split()[1]), json.loads(body) if body else None
 
 
 def openssl(*arguments: object) -> None:
@@ -166,15 +174,17 @@ def certificates(folder: Path) -> tuple[Path, Path, Path]:
 
 
 @contextmanager
-def served(snowmelt: Snowmelt, folder: Path, host: str = "127.0.0.1") -> Iterator[Platform]:
+def served(
+    snowmelt: Snowmelt, folder: Path, host: str = "127.0.0.1", more: tuple[object, ...] = ()
+) -> Iterator[Platform]:
     certificate, key, authority = certificates(folder)
     with socket.create_server((host, 0)) as free:
         port = free.getsockname()[1]
     token = snowmelt.run("token", "new", "acme").succeeded().out.strip()
-    at = ("--tls-listen", f"{host}:{port}", "--tls-cert", certificate, "--tls-key", key)
+    at = ("--tls-listen", f"{host}:{port}", "--tls-cert", certificate, "--tls-key", key, *more)
     snowmelt.run("up", *at).succeeded()
     try:
-        yield Platform(snowmelt, (host, port), token, authority)
+        yield Platform(snowmelt, (host, port), token, authority, at)
     finally:
         sm.connect(None)
         snowmelt.run("down", "--grace", "0s").succeeded()
@@ -296,7 +306,7 @@ def test_only_a_valid_token_over_a_trusted_connection_is_served(platform: Platfo
         assert b"HTTP" not in plain.recv(4096)
     # A token that is withdrawn.
     platform.connect()
-    (platform.snowmelt.folder / "state" / "tokens").write_text("")
+    platform.snowmelt.run("token", "revoke", platform.token.split("-")[1]).succeeded()
     with pytest.raises(sm.Error) as refused:
         remote("grade")
     assert refused.value.code == "SM-0515"
