@@ -1,4 +1,4 @@
-"""Decimals on their way into a float parameter, as `crates/execute/src/udf/float_arguments.rs` has it.
+"""Decimals on their way into a float parameter, as `execute/src/udf/float_arguments.rs` has it.
 
 Invariant: a decimal is kept if the float has all of its digits, so 0.1 is, and 2**53 + 1 is not.
 """

@@ -99,7 +99,7 @@ def test_the_state_of_the_server_is_closed_to_queries_of_members(site: Site) -> 
     secret = site.server.folder / "state/secret.csv"
     secret.write_text("x\n1\n")
     # Readable by all, in a folder that members may pass through, as the socket needs.
-    assert "1" == site.count(secret, ADA)
+    assert site.count(secret, ADA) == "1"
     for name in ("code", "logs", "packages"):
         folder = site.server.folder / "state" / name
         folder.mkdir(exist_ok=True, mode=0o700)

@@ -326,7 +326,11 @@ def test_what_belongs_to_the_machine_or_to_other_tenants_is_not_served(
         "GET", "/v1/functions", platform.token, "snowmelt-tenant: default\r\n"
     )
     assert (status, refused["code"]) == (403, "SM-0513")
-    for method, path in (("POST", "/v1/queries"), ("GET", "/v1/figures"), ("POST", "/v1/shutdown")):
+    for method, path in (
+        ("POST", "/v1/packages"),
+        ("GET", "/v1/figures"),
+        ("POST", "/v1/shutdown"),
+    ):
         status, refused = platform.ask(method, path, platform.token)
         assert (status, refused["code"]) == (404, "SM-0508"), path
     status, refused = platform.ask("GET", "/v1/functions", None)

@@ -19,9 +19,9 @@ use tokio_rustls::server::TlsStream;
 use tokio_rustls::{Accept, TlsAcceptor};
 
 use crate::Peer;
+use crate::client::watch;
 use crate::fair_queue::{TurnWaiter, Turns};
 use crate::server::{AcceptedConnection, Listener, source};
-use crate::upgrade::watch;
 
 /// The certificate that a server shows to its clients, with its key. The key is never logged. Clones
 /// share it: when one is replaced, all are.

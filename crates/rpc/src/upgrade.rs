@@ -6,7 +6,6 @@
 //! within [`client::UNACKNOWLEDGED_TIMEOUT`](crate::client).
 
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -18,10 +17,9 @@ use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http1;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
-use rustix::net::sockopt;
 use snowmelt_types::{Code, ErrorReport};
 
-use crate::client::{connect_tcp, problem, unreachable};
+use crate::client::{connect_tcp, problem, unreachable, watch};
 use crate::trace::Outgoing;
 use crate::{Endpoint, HostStream, Problem, Token};
 
@@ -30,10 +28,6 @@ const PROTOCOL: &str = "snowmelt";
 
 /// The limit on the time in which another host answers the request.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// The time without data after which the other end is asked whether it is there, and the number of
-/// times it is asked.
-const IDLE: Duration = Duration::from_secs(3);
 
 /// Opens a connection to a host of the cluster. The caller speaks first.
 ///
@@ -137,14 +131,6 @@ fn taken(upgraded: Upgraded) -> Result<HostStream, ErrorReport> {
     }
     watch(&stream).map_err(|error| internal(&error))?;
     Ok(stream)
-}
-
-/// Has the kernel find out that the other end has vanished, also while nothing is sent.
-pub(crate) fn watch(stream: &impl AsFd) -> rustix::io::Result<()> {
-    sockopt::set_socket_keepalive(stream, true)?;
-    sockopt::set_tcp_keepidle(stream, IDLE)?;
-    sockopt::set_tcp_keepintvl(stream, IDLE)?;
-    sockopt::set_tcp_user_timeout(stream, crate::client::unacknowledged_timeout())
 }
 
 fn internal(error: &dyn std::error::Error) -> ErrorReport {

@@ -19,6 +19,16 @@ pub const SOCKET: &str = "SNOWMELT_SOCKET";
 pub const GROUP: &str = "SNOWMELT_GROUP";
 /// Tenant for which commands act. Default: that of the user.
 pub const TENANT: &str = "SNOWMELT_TENANT";
+/// URL of a platform on another host, which commands use in place of the server's socket. Default:
+/// none.
+pub const URL: &str = "SNOWMELT_URL";
+/// File with the certificates of authorities that the platform's certificate may lead to. Default:
+/// those that the system trusts.
+pub const CLIENT_CA: &str = "SNOWMELT_CA";
+/// File with the token for the platform on another host.
+pub const CLIENT_TOKEN_FILE: &str = "SNOWMELT_CLIENT_TOKEN_FILE";
+/// Token for the platform on another host. Default: that of the file.
+pub const CLIENT_TOKEN: &str = "SNOWMELT_TOKEN";
 /// Folder of the files of a running platform. Default: `/run/snowmelt` for root,
 /// otherwise `$XDG_RUNTIME_DIR/snowmelt`, otherwise `run` in the state folder.
 pub const RUN: &str = "SNOWMELT_RUN";
@@ -153,6 +163,11 @@ pub fn text(name: &str) -> Option<String> {
 /// A variable that holds a path.
 pub fn path(name: &str) -> Option<PathBuf> {
     raw(name).map(PathBuf::from)
+}
+
+/// The token for the platform on another host.
+pub fn client_token() -> Option<String> {
+    std::env::var(CLIENT_TOKEN).ok().filter(|token| !token.is_empty())
 }
 
 /// The client's `AWS_*` variables.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use snowmelt_control::client::ApiClient;
+use snowmelt_control::client::{ApiClient, TlsServer, Token};
 use snowmelt_control::server::image_server::ImageServer;
 use snowmelt_control::server::{Launch, Placing, ServerSettings};
 use snowmelt_types::{Code, ErrorReport, Tenant};
@@ -38,6 +38,8 @@ pub struct CommandPlatform {
 enum PlatformPlace {
     /// A running server, at this socket.
     Server(PathBuf),
+    /// A server on another host, and the token for it.
+    Remote(TlsServer, Token),
     /// A platform that this process starts and stops.
     Embedded(Box<Launch>),
 }
@@ -48,18 +50,28 @@ impl CommandPlatform {
     /// # Errors
     /// `SM-0503` if a server refuses the connection; those of [`Launch::prepare`].
     pub fn find(args: &PlatformArgs, config: &Config) -> Result<Self, ErrorReport> {
-        let socket = &config.socket.value;
-        if args.server.is_some() || !args.embedded && answers(socket)? {
-            return Ok(Self::server(args.server.as_deref(), config));
+        let is_remote = config.remote.url.is_some();
+        if args.server.is_some() || !args.embedded && (is_remote || answers(&config.socket.value)?)
+        {
+            return Self::server(args.server.as_deref(), config);
         }
         let settings = embedded_settings(config)?;
         Ok(Self::new(PlatformPlace::Embedded(Box::new(Launch::prepare(settings)?)), config))
     }
 
-    /// A server, which must be running.
-    pub fn server(server: Option<&Path>, config: &Config) -> Self {
-        let socket = server.unwrap_or(&config.socket.value).to_owned();
-        Self::new(PlatformPlace::Server(socket), config)
+    /// A server, which must be running: at a socket, or the one that the configuration names.
+    ///
+    /// # Errors
+    /// `SM-0110` for wrong settings of a platform on another host.
+    pub fn server(server: Option<&Path>, config: &Config) -> Result<Self, ErrorReport> {
+        if let Some(socket) = server {
+            return Ok(Self::new(PlatformPlace::Server(socket.to_owned()), config));
+        }
+        let place = match config.remote.server()? {
+            Some((server, token)) => PlatformPlace::Remote(server, token),
+            None => PlatformPlace::Server(config.socket.value.clone()),
+        };
+        Ok(Self::new(place, config))
     }
 
     fn new(place: PlatformPlace, config: &Config) -> Self {
@@ -210,6 +222,10 @@ pub fn with<T>(
                 let client = ApiClient::new(socket).for_tenant(tenant.as_ref());
                 until_signal(&signals, work(&client, &signals)).await
             }
+            PlatformPlace::Remote(server, token) => {
+                let client = ApiClient::remote(server, token).for_tenant(tenant.as_ref());
+                until_signal(&signals, work(&client, &signals)).await
+            }
             PlatformPlace::Embedded(launch) => {
                 let embedded = Embedded::start(*launch);
                 let client = ApiClient::new(&embedded.socket).for_tenant(tenant.as_ref());
@@ -232,8 +248,8 @@ pub fn with_images<T>(
     printer: Printer,
     work: impl AsyncFnOnce(&ApiClient) -> Result<T, ErrorReport>,
 ) -> Result<T, CommandFailure> {
-    if answers(&config.socket.value)? {
-        return with(CommandPlatform::server(None, config), printer, async |client, _| {
+    if config.remote.url.is_some() || answers(&config.socket.value)? {
+        return with(CommandPlatform::server(None, config)?, printer, async |client, _| {
             work(client).await
         });
     }

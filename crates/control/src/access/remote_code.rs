@@ -1,12 +1,14 @@
-//! Limits on what code may name that a client on another host brings.
+//! Limits on what code and queries may name that a client on another host brings.
 //!
 //! Images, code packages and the logins for registries belong to no tenant yet, and paths are those
 //! of the machine: a key of a tenant may name none of them, only an operator's key may. Files,
 //! wheels and secrets belong to the tenant, and are allowed; so are requirements, which may be
 //! neither URLs nor paths.
 
-use snowmelt_api::{FunctionSpec, NetworkRequest, UdfSource};
+use http::Uri;
+use snowmelt_api::{FunctionSpec, NetworkRequest, QueryRequest, UdfSource};
 use snowmelt_types::{Code, ErrorReport};
+use snowmelt_wire::HttpSource;
 
 use super::identity::Identity;
 
@@ -37,6 +39,34 @@ impl Identity {
         self.check_named(reaches, "addresses outside of its job")
     }
 
+    /// Refuses a query that names what its client may not use. Locations are checked where they are
+    /// opened: a client on another host has no files of the machine.
+    pub fn check_query(
+        &self,
+        request: &QueryRequest,
+        allowed: &[HttpSource],
+    ) -> Result<(), ErrorReport> {
+        if self.is_limited() {
+            let message = "a key that is limited to names runs no queries: these name anything";
+            return Err(ErrorReport::new(Code::RIGHT_MISSING, message));
+        }
+        request.udfs.iter().try_for_each(|source| self.check_udf_source(source))?;
+        if !self.is_remote() || self.is_operator() {
+            return Ok(());
+        }
+        // The machine's network belongs to the operator: it may lead to what no client reaches.
+        let endpoints = ENDPOINTS.iter().filter_map(|name| request.aws.get(*name));
+        let refused = endpoints.filter(|endpoint| !endpoint.is_empty());
+        let refused = refused.filter(|endpoint| !is_allowed(endpoint, allowed)).min();
+        let Some(endpoint) = refused else { return Ok(()) };
+        let message =
+            format!("`{endpoint}` is not a store that the operator of the platform allows");
+        Err(ErrorReport::new(Code::HTTP_SOURCE, message).hint(
+            "over the network, queries read from AWS, and from the servers that the operator lists \
+             in server.http_sources",
+        ))
+    }
+
     fn check_named(&self, is_named: bool, what: &str) -> Result<(), ErrorReport> {
         if !is_named || !self.is_remote() || self.is_operator() {
             return Ok(());
@@ -47,6 +77,18 @@ impl Identity {
              platform's machine, or with the key of an operator",
         ))
     }
+}
+
+/// The variables that say where a store of objects is.
+const ENDPOINTS: [&str; 2] = ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"];
+
+fn is_allowed(endpoint: &str, allowed: &[HttpSource]) -> bool {
+    let Ok(address) = endpoint.parse::<Uri>() else { return false };
+    let (Some(scheme), Some(host)) = (address.scheme_str(), address.host()) else { return false };
+    let standard = if scheme == "http" { 80 } else { 443 };
+    let port = address.port_u16().unwrap_or(standard);
+    let host = host.to_ascii_lowercase();
+    allowed.iter().any(|source| source.matches(scheme, &host, port))
 }
 
 #[cfg(test)]
@@ -103,5 +145,44 @@ mod tests {
         developer.check_network(Some(&network("{}"))).unwrap();
         assert!(developer.check_network(Some(&outside)).is_err());
         of_key("default", Role::Operator).check_network(Some(&outside)).unwrap();
+    }
+
+    #[test]
+    fn queries_over_the_network_reach_stores_that_are_allowed() {
+        let developer = of_key("acme", Role::Developer);
+        let allowed = ["https://minio.example.org:9000".parse().unwrap()];
+        let with = |name: &str, value: &str| QueryRequest {
+            aws: [(name.to_owned(), value.to_owned())].into(),
+            ..QueryRequest::default()
+        };
+        developer.check_query(&QueryRequest::default(), &[]).unwrap();
+        developer.check_query(&with("AWS_REGION", "eu-central-1"), &[]).unwrap();
+        for name in ENDPOINTS {
+            developer.check_query(&with(name, "https://MINIO.example.org:9000"), &allowed).unwrap();
+            developer.check_query(&with(name, ""), &[]).unwrap();
+            for other in [
+                "https://minio.example.org",
+                "http://minio.example.org:9000",
+                "http://169.254.169.254",
+                "http://localhost:9000",
+                "minio.example.org:9000",
+                "https://minio.example.org:9000@10.0.0.1",
+            ] {
+                let asked = with(name, other);
+                let refused = developer.check_query(&asked, &allowed).unwrap_err();
+                assert_eq!(refused.code, Code::HTTP_SOURCE.code, "{other}");
+                Identity::new(Peer::User(4321), None).unwrap().check_query(&asked, &[]).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_limited_to_names_runs_no_query() {
+        let grants = vec!["score-*".parse().unwrap()];
+        let tenant = "acme".parse().unwrap();
+        let holder = KeyHolder { tenant, role: Role::Developer, grants, key: None };
+        let limited = Identity::of_key(holder, &HeaderMap::new()).unwrap();
+        let refused = limited.check_query(&QueryRequest::default(), &[]).unwrap_err();
+        assert_eq!(refused.code, Code::RIGHT_MISSING.code);
     }
 }

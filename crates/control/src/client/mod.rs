@@ -1,4 +1,4 @@
-//! The client of the gateway: HTTP over a unix socket.
+//! The client of the gateway: HTTP over a unix socket, or over TLS from another host.
 
 mod bursts;
 mod files;
@@ -19,6 +19,8 @@ use snowmelt_api::{
     PlatformPruneRequest, PrunedPart, QueryRequest, RegisterRequest, ShutdownRequest, Status,
     TENANT_HEADER, Trace, TraceRequest, UdfLogEntry, UdfSummary,
 };
+pub use snowmelt_rpc::Token;
+pub use snowmelt_rpc::client::TlsServer;
 use snowmelt_rpc::client::{NO_BODY, decode};
 use snowmelt_types::{Code, ErrorReport, FunctionName, HostName, InvocationId, JobId, Tenant};
 
@@ -45,6 +47,11 @@ impl ApiClient {
     /// A client of the platform that serves this socket.
     pub fn new(socket: impl Into<PathBuf>) -> Self {
         Self { http: snowmelt_rpc::Client::unix(socket) }
+    }
+
+    /// A client of the platform at a URL, with the token of a tenant.
+    pub fn remote(server: TlsServer, token: Token) -> Self {
+        Self { http: snowmelt_rpc::Client::tls(server, token) }
     }
 
     /// Acts for this tenant; without one, for the tenant of the user of this process.

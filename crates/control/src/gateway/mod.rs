@@ -192,10 +192,9 @@ async fn query(
     let request: QueryRequest = body::parse(&body)?;
     identity.check(request.tenant.as_ref())?;
     let rights = identity.file_rights(user.map(|Extension(user)| user));
-    let tenant = identity.tenant;
     let (sender, receiver) = mpsc::channel(BUFFERED_FRAMES);
     snowmelt_rpc::trace::spawn(async move {
-        platform.queries.run(&tenant, rights, request, sender).await
+        platform.queries.run(&identity, rights, request, sender).await
     });
     let bytes = ReceiverStream::new(receiver).map(Ok::<_, std::convert::Infallible>);
     let headers = [(header::CONTENT_TYPE, "application/vnd.snowmelt.frames")];

@@ -1,7 +1,7 @@
 //! Queries: from a request to the frames of its answer.
 
 mod counts;
-mod workers;
+mod driver_request;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use futures::FutureExt;
 use snowmelt_api::{Event, Phase, QueryRequest};
 use snowmelt_rpc::trace::{self, SPANS};
 use snowmelt_tasks::{Driver, FileRights, Frames, QueryRunner, TaskHost, WorkerLimits};
-use snowmelt_types::{ByteSize, Code, CpuMillis, ErrorReport, QueryId, Report, Tenant, micros};
+use snowmelt_types::{ByteSize, Code, CpuMillis, ErrorReport, QueryId, Report, Tenant};
 use snowmelt_wire::{
     Clean, Drive, Frame, Kind, MAX_ANSWER_BYTES, MediumChoice, exchange_folder, read_frame_within,
 };
@@ -24,22 +24,18 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 use tracing::field::Empty;
 
+use crate::access::identity::Identity;
+use crate::access::redaction::Folders;
 use crate::cluster::ClusterResources;
 use crate::cluster::placements::QueryPeers;
 use crate::now_ms;
 use crate::reports::{DROPPED, Durations, EventReporter, Events, SUCCEEDED, encoded, output};
 use crate::udfs::{UdfRegistry, UdfSet};
 use counts::{QueryGuard, WithObjects};
-use workers::{cores, workers};
-
-/// The most threads of a driver: it reads footers and merges, which workers did most of already.
-const DRIVER_THREADS: u32 = 4;
+use driver_request::{drive, driver_threads, workers};
 
 /// How long a query waits for its driver until the user is told.
 const ANNOUNCED_AFTER: Duration = Duration::from_secs(2);
-
-/// How often a task is run again after its worker was lost.
-const RETRIES: u32 = 2;
 
 /// Runs queries. Cheap to share.
 #[derive(Debug)]
@@ -52,6 +48,8 @@ pub(crate) struct Queries {
     durations: Durations,
     // Queries whose objects are not removed yet.
     with_objects: watch::Sender<u32>,
+    // Folders that clients on other hosts are not shown.
+    folders: Folders,
 }
 
 impl Queries {
@@ -65,7 +63,14 @@ impl Queries {
         let with_objects = watch::Sender::default();
         let peers = QueryPeers { hosts, trees, placements, is_alone: false };
         let durations = Durations::default();
-        Self { host, peers, udfs, shutdown, running: Arc::default(), durations, with_objects }
+        let running = Arc::default();
+        let folders = Folders::default();
+        Self { host, peers, udfs, shutdown, running, durations, with_objects, folders }
+    }
+
+    /// Shows clients on other hosts no paths into these folders.
+    pub fn hiding(self, folders: Folders) -> Self {
+        Self { folders, ..self }
     }
 
     /// Returns the number of running queries.
@@ -88,11 +93,12 @@ impl Queries {
     /// is up, and when the server ends; dropping it destroys its sandboxes.
     pub async fn run(
         &self,
-        tenant: &Tenant,
+        identity: &Identity,
         rights: FileRights,
         request: QueryRequest,
         frames: mpsc::Sender<Bytes>,
     ) {
+        let tenant = &identity.tenant;
         let _running = QueryGuard::new(&self.running);
         let id = QueryId::new();
         let begun = Instant::now();
@@ -119,7 +125,7 @@ impl Queries {
         // Boxed, because the compiler follows the types of futures only to some depth.
         let answered = AtomicBool::new(false);
         let asked = AcceptedQuery {
-            tenant,
+            identity,
             rights,
             request: &request,
             id: id.clone(),
@@ -147,6 +153,9 @@ impl Queries {
         if let Some(mut report) = failure {
             trace::failed(&span, &report);
             report.query_id.get_or_insert_with(|| id.as_str().to_owned());
+            if identity.is_remote() {
+                report = self.folders.hide(report);
+            }
             // A client that disconnected needs no reason.
             let _ = send(&frames, Frame::json(Kind::Failure, &report)).await;
         }
@@ -173,16 +182,18 @@ impl Queries {
 
     async fn answer(
         &self,
-        AcceptedQuery { tenant, rights, request, id, answered, folder: exchange_folder }: AcceptedQuery<'_>,
+        AcceptedQuery { identity, rights, request, id, answered, folder: exchange_folder }: AcceptedQuery<'_>,
         frames: mpsc::Sender<Bytes>,
     ) -> Result<AnswerEnd, ErrorReport> {
         let accepted = Instant::now();
+        let tenant = &identity.tenant;
         let events = Events::forward_to(frames.clone());
         events.send(Event::Accepted { query: id.clone() });
+        identity.check_query(request, &self.host.http_sources())?;
         request.options.exchange.check()?;
         let memory = self.memory(request.options.memory)?;
-        let threads = DRIVER_THREADS.min(cores());
-        let defined = self.udfs.define(tenant, request, threads, &events).await?;
+        let threads = driver_threads();
+        let defined = self.udfs.define(identity, request, threads, &events).await?;
         let request = defined.as_ref().unwrap_or(request);
         let udfs = self.prepare(tenant, request, &events).await?;
         events.send(Event::Phase { phase: Phase::Plan });
@@ -287,7 +298,7 @@ impl Queries {
 
 /// A query that was accepted.
 struct AcceptedQuery<'q> {
-    tenant: &'q Tenant,
+    identity: &'q Identity,
     /// The rights of the client to files of this machine.
     rights: FileRights,
     request: &'q QueryRequest,
@@ -305,34 +316,6 @@ enum AnswerEnd {
     Complete,
     /// The client is gone.
     Early,
-}
-
-fn drive(
-    request: &QueryRequest,
-    query: String,
-    udfs: &UdfSet,
-    workers: u32,
-    accepted: Instant,
-) -> Drive {
-    Drive {
-        query,
-        sql: request.sql.clone(),
-        params: request.params.clone(),
-        tables: request.tables.clone(),
-        csv: request.csv.clone(),
-        udfs: udfs.signatures.clone(),
-        aws: request.aws.clone(),
-        workers,
-        scan_task_bytes: request.options.scan_task.bytes(),
-        threads: DRIVER_THREADS.min(cores()),
-        retries: RETRIES,
-        exchange: request.options.exchange.clone(),
-        prices: request.options.prices.clone(),
-        packages_us: if udfs.signatures.is_empty() { 0 } else { micros(accepted.elapsed()) },
-        hosts: 1,
-        // What the node decides.
-        ..Drive::default()
-    }
 }
 
 /// The output of UDFs, by their names.

@@ -304,8 +304,8 @@ async fn platform(
     let folders = [&settings.state_dir, &settings.run_base, &settings.secrets_dir];
     let folders = Folders::new(folders.map(PathBuf::as_path));
     Ok(Arc::new(GatewayPlatform {
-        leases: Arc::new(Leases::new(functions.clone(), udfs.clone(), folders)),
-        queries: Queries::new(host, cluster, udfs.clone(), ending.over.clone()),
+        leases: Arc::new(Leases::new(functions.clone(), udfs.clone(), folders.clone())),
+        queries: Queries::new(host, cluster, udfs.clone(), ending.over.clone()).hiding(folders),
         udfs,
         images: Images::new(&settings.state_dir, settings.images.clone(), ending.over.clone())
             .beside(functions.records()),

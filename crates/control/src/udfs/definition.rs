@@ -14,6 +14,7 @@ use snowmelt_wire::{CreateFunction, Definition, SourceCode};
 
 use super::UdfRegistry;
 use super::registry::check;
+use crate::access::identity::Identity;
 use crate::reports::Events;
 use crate::state::records::Existing;
 
@@ -26,7 +27,7 @@ impl UdfRegistry {
     /// driver has, in the sandbox of an idle driver if there is one.
     pub async fn define(
         &self,
-        tenant: &Tenant,
+        identity: &Identity,
         request: &QueryRequest,
         threads: u32,
         events: &Events,
@@ -34,6 +35,7 @@ impl UdfRegistry {
         if !may_define(&request.sql) {
             return no_files(request).map(|()| None);
         }
+        let tenant = &identity.tenant;
         let definition = {
             // Its room is free before the code of the function is loaded, which needs other room.
             let host = self.catalog.host.clone();
@@ -45,7 +47,7 @@ impl UdfRegistry {
             no_parameters(request)?;
         }
         let sql = match definition {
-            Definition::Create(create) => self.create(tenant, request, *create, events).await?,
+            Definition::Create(create) => self.create(identity, request, *create, events).await?,
             Definition::Drop { name, if_exists } => {
                 no_files(request)?;
                 self.drop_one(tenant, &name, if_exists).await?
@@ -59,7 +61,7 @@ impl UdfRegistry {
 
     async fn create(
         &self,
-        tenant: &Tenant,
+        identity: &Identity,
         request: &QueryRequest,
         create: CreateFunction,
         events: &Events,
@@ -69,8 +71,10 @@ impl UdfRegistry {
         // Before anything is installed for it.
         let parsed = ParsedSignature::parse(&create.signature).map_err(|error| error.report())?;
         let existing = if create.or_replace { Existing::Replaced } else { Existing::Refused };
+        let tenant = &identity.tenant;
         self.records.check_udf(tenant, &name, existing).await?;
         let source = source(request, create)?;
+        identity.check_udf_source(&source)?;
         let made = self.put(tenant, source, existing, &|_| Ok(()), events).await?;
         let version = made.first().map_or(0, |record| record.version);
         let name = literal(&name);

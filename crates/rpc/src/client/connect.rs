@@ -1,23 +1,33 @@
-//! Connections of the client: to a unix socket, or to an address.
+//! Connections of the client: to a unix socket, or to an address, with TLS or without.
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::Uri;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
+use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tower_service::Service;
 
 use crate::HostStream;
-use crate::endpoint::{Endpoint, InProcess};
+use crate::endpoint::{Endpoint, InProcess, TlsServer};
 
 /// The limit on the time in which another host accepts a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// The time without data after which the other end is asked whether it is there, and the number of
+/// times it is asked.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(3);
+/// The limit on the time for a connection over TLS with its handshake.
+const TLS_TIMEOUT: Duration = Duration::from_secs(10);
 /// The limit on the time for which data stays unacknowledged, so that a connection to a host that
 /// vanished breaks.
 const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(10);
@@ -47,6 +57,9 @@ impl Endpoint {
                 }
             },
             Self::Tcp(address) => tcp(address).await.map(ClientStream::Tcp),
+            Self::Tls(server) => {
+                tls(&server).await.map(|stream| ClientStream::Tls(Box::new(stream)))
+            }
         }
     }
 }
@@ -59,6 +72,34 @@ pub(crate) async fn tcp(address: SocketAddr) -> io::Result<HostStream> {
     stream.set_nodelay(true)?;
     rustix::net::sockopt::set_tcp_user_timeout(&stream, unacknowledged_timeout())?;
     Ok(HostStream::opened(stream))
+}
+
+/// Connects over TLS, to the address for clients of other hosts. Nothing is sent, and so no token,
+/// before the server's certificate was verified.
+async fn tls(server: &TlsServer) -> io::Result<TlsStream<TcpStream>> {
+    let connecting = async {
+        let stream = TcpStream::connect((server.host(), server.port())).await?;
+        stream.set_nodelay(true)?;
+        watch(&stream)?;
+        let connector = TlsConnector::from(Arc::clone(server.config()));
+        connector.connect(server.name().clone(), stream).await
+    };
+    let connected = tokio::time::timeout(TLS_TIMEOUT, connecting).await;
+    connected.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+}
+
+/// Whether a connection failed because the server's certificate is not trusted.
+pub(super) fn is_not_trusted(error: &io::Error) -> bool {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    matches!(inner, Some(rustls::Error::InvalidCertificate(_)))
+}
+
+/// Has the kernel find out that the other end has vanished, also while nothing is sent.
+pub(crate) fn watch(stream: &impl AsFd) -> rustix::io::Result<()> {
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, KEEPALIVE_INTERVAL)?;
+    sockopt::set_tcp_keepintvl(stream, KEEPALIVE_INTERVAL)?;
+    sockopt::set_tcp_user_timeout(stream, unacknowledged_timeout())
 }
 
 /// The limit on the time for which data stays unacknowledged, in milliseconds.
@@ -90,6 +131,7 @@ impl Service<Uri> for Connector {
 pub(super) enum ClientStream {
     Unix(UnixStream),
     Tcp(HostStream),
+    Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Connection for ClientStream {
@@ -107,6 +149,7 @@ impl AsyncRead for ClientStream {
         match self.get_mut() {
             Self::Unix(stream) => Pin::new(stream).poll_read(context, buffer),
             Self::Tcp(stream) => Pin::new(stream).poll_read(context, buffer),
+            Self::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
         }
     }
 }
@@ -120,6 +163,7 @@ impl AsyncWrite for ClientStream {
         match self.get_mut() {
             Self::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
             Self::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
         }
     }
 
@@ -127,6 +171,7 @@ impl AsyncWrite for ClientStream {
         match self.get_mut() {
             Self::Unix(stream) => Pin::new(stream).poll_flush(context),
             Self::Tcp(stream) => Pin::new(stream).poll_flush(context),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(context),
         }
     }
 
@@ -134,6 +179,7 @@ impl AsyncWrite for ClientStream {
         match self.get_mut() {
             Self::Unix(stream) => Pin::new(stream).poll_shutdown(context),
             Self::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(context),
         }
     }
 
@@ -145,6 +191,7 @@ impl AsyncWrite for ClientStream {
         match self.get_mut() {
             Self::Unix(stream) => Pin::new(stream).poll_write_vectored(context, buffers),
             Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, buffers),
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(context, buffers),
         }
     }
 

@@ -23,12 +23,12 @@ use snowmelt_types::{Code, ErrorReport};
 use tracing::Instrument;
 
 use connect::Connector;
-pub(crate) use connect::{tcp as connect_tcp, unacknowledged_timeout};
+pub(crate) use connect::{tcp as connect_tcp, watch};
 pub use lines::Lines;
 
 use crate::body::{MAX_REQUEST_BYTES, too_long};
 use crate::endpoint::Endpoint;
-pub use crate::endpoint::InProcess;
+pub use crate::endpoint::{InProcess, TlsServer};
 use crate::trace::Outgoing;
 use crate::{Token, checksum_errors};
 
@@ -76,6 +76,11 @@ impl Client {
     /// A client of a server of the cluster with this token.
     pub fn tcp(address: std::net::SocketAddr, token: Token) -> Self {
         Self::new(Endpoint::Tcp(address), Some(token))
+    }
+
+    /// A client of a server over TLS, with the token of a tenant.
+    pub fn tls(server: TlsServer, token: Token) -> Self {
+        Self::new(Endpoint::Tls(server), Some(token))
     }
 
     fn new(endpoint: Endpoint, token: Option<Token>) -> Self {
@@ -272,6 +277,16 @@ pub(crate) fn unreachable(
             let message = format!("no platform answers at {endpoint}: {reason}");
             ErrorReport::new(Code::SERVER_UNREACHABLE, message).hint("start one with `snowmelt up`")
         }
+        Endpoint::Tls(server) if io_error(error).is_some_and(connect::is_not_trusted) => {
+            let message = format!("the certificate of {server} is not trusted: {reason}");
+            ErrorReport::new(Code::CERTIFICATE, message)
+                .hint("name the file of its authority: client.ca or SNOWMELT_CA")
+        }
+        Endpoint::Tls(server) => {
+            let message = format!("{server} cannot be reached: {reason}");
+            ErrorReport::new(Code::SERVER_UNREACHABLE, message)
+                .hint("check the address, and that the server has one for other hosts: tls.listen")
+        }
         Endpoint::InProcess(_) => {
             ErrorReport::new(Code::INTERNAL, format!("the embedded server ended: {reason}"))
         }
@@ -289,6 +304,7 @@ fn named(endpoint: &Endpoint) -> String {
     match endpoint {
         Endpoint::Unix(_) | Endpoint::InProcess(_) => "the platform".to_owned(),
         Endpoint::Tcp(address) => address.to_string(),
+        Endpoint::Tls(server) => server.to_string(),
     }
 }
 

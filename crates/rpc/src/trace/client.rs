@@ -26,6 +26,9 @@ impl Outgoing {
         let path = path.split('?').next().unwrap_or_default();
         let (address, port, url) = match endpoint {
             Endpoint::Unix(_) | Endpoint::InProcess(_) => (endpoint.to_string(), None, None),
+            Endpoint::Tls(server) => {
+                (server.host().to_owned(), Some(server.port()), Some(format!("{server}{path}")))
+            }
             Endpoint::Tcp(at) => {
                 (at.ip().to_string(), Some(at.port()), Some(format!("http://{at}{path}")))
             }

@@ -90,7 +90,7 @@ pub struct Cli {
 impl Cli {
     /// The command line of a server's own process: without options.
     pub fn server() -> Self {
-        let global = GlobalArgs { progress: None, errors: None, tenant: None };
+        let global = GlobalArgs { progress: None, errors: None, tenant: None, url: None };
         Self { global, command: Command::Up(UpArgs::default()) }
     }
 }
@@ -107,6 +107,9 @@ pub struct GlobalArgs {
     /// Act for this tenant, which has functions of its own [default: that of your user]
     #[arg(long, global = true, value_name = "NAME", value_parser = str::parse::<Tenant>, help_heading = "Global options")]
     pub tenant: Option<Tenant>,
+    /// Use the platform at this address of another host [token: SNOWMELT_TOKEN]
+    #[arg(long, global = true, value_name = "URL", help_heading = "Global options")]
+    pub url: Option<String>,
 }
 
 /// The commands.

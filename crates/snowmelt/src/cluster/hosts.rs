@@ -19,7 +19,7 @@ pub fn run(args: &HostsArgs, config: &Config, printer: Printer) -> CommandOutcom
         Some(HostsCommand::Undrain(host)) => return drain(host, false, config, printer),
         None => {}
     }
-    let platform = CommandPlatform::server(args.server.as_deref(), config);
+    let platform = CommandPlatform::server(args.server.as_deref(), config)?;
     let hosts = platform::with(platform, printer, async |client, _| client.hosts().await)?;
     let headings =
         ["name", "address", "state", ">cores", ">memory free", ">functions", ">last seen"];
@@ -29,7 +29,7 @@ pub fn run(args: &HostsArgs, config: &Config, printer: Printer) -> CommandOutcom
 }
 
 fn drain(host: &HostArgs, drained: bool, config: &Config, printer: Printer) -> CommandOutcome {
-    let platform = CommandPlatform::server(host.server.as_deref(), config);
+    let platform = CommandPlatform::server(host.server.as_deref(), config)?;
     platform::with(platform, printer, async |client, _| client.drain(&host.name, drained).await)?;
     let new = if drained { "no new work" } else { "new work again" };
     printer.note(&format!("{} gets {new}", host.name));

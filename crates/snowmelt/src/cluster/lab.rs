@@ -155,7 +155,7 @@ fn joined(lab: &Lab, begun: Instant) -> String {
 /// Waits until all hosts have joined control, or fails if one of them exits.
 fn join(lab: &Lab, config: &Config, printer: Printer) -> Result<(), CommandFailure> {
     lab.wait_for_services().map_err(failed)?;
-    let platform = CommandPlatform::server(Some(&lab.control().socket), config);
+    let platform = CommandPlatform::server(Some(&lab.control().socket), config)?;
     platform::with(platform, printer, async |client, _| {
         let deadline = Instant::now() + JOIN_TIMEOUT;
         loop {

@@ -27,7 +27,7 @@ pub fn run(command: &NetCommand, config: &Config, printer: Printer) -> CommandOu
 }
 
 fn ls(args: &NetLsArgs, config: &Config, printer: Printer) -> CommandOutcome {
-    let platform = CommandPlatform::server(args.server.as_deref(), config);
+    let platform = CommandPlatform::server(args.server.as_deref(), config)?;
     let networks = platform::with(platform, printer, async |client, _| client.networks().await)?;
     let headings =
         ["job", "tenant", "function", "hosts", ">functions", "addresses", ">overlay", "since"];
@@ -54,7 +54,7 @@ fn row(network: &NetworkSummary) -> Vec<String> {
 }
 
 fn show(args: &NetShowArgs, config: &Config, printer: Printer) -> CommandOutcome {
-    let platform = CommandPlatform::server(args.server.as_deref(), config);
+    let platform = CommandPlatform::server(args.server.as_deref(), config)?;
     let detail =
         platform::with(platform, printer, async |client, _| client.network(&args.job).await)?;
     printer::print(&match args.output {
@@ -136,7 +136,7 @@ fn block(rows: &[(&str, String)]) -> String {
 }
 
 fn trace(args: &NetTraceArgs, config: &Config, printer: Printer) -> CommandOutcome {
-    let platform = CommandPlatform::server(args.server.as_deref(), config);
+    let platform = CommandPlatform::server(args.server.as_deref(), config)?;
     let request =
         TraceRequest { from: args.from, to: args.to.to, port: args.to.port, ipv6: args.ipv6 };
     let trace = platform::with(platform, printer, async |client, _| {

@@ -17,7 +17,7 @@ use crate::terminal::{CommandOutcome, Printer};
 /// # Errors
 /// `SM-0503` if no platform is running; `SM-0220` if there is no such function and no such image.
 pub fn run(args: &TreeArgs, config: &Config, printer: Printer) -> CommandOutcome {
-    let platform = CommandPlatform::server(args.server.as_deref(), config);
+    let platform = CommandPlatform::server(args.server.as_deref(), config)?;
     let name = args.name.as_deref();
     let (trees, status) = platform::with(platform, printer, async |client, _| {
         tokio::try_join!(client.trees(name), client.status())

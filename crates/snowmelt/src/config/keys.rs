@@ -29,6 +29,9 @@ keys! {
     RUN = "server.run", env::RUN, "";
     SECRETS = "server.secrets", env::SECRETS, "";
     TENANT = "client.tenant", env::TENANT, "";
+    URL = "client.url", env::URL, "";
+    CLIENT_CA = "client.ca", env::CLIENT_CA, "";
+    CLIENT_TOKEN_FILE = "client.token_file", env::CLIENT_TOKEN_FILE, "";
     PYTHON = "server.python", env::PYTHON, "";
     HTTP_SOURCES = "server.http_sources", env::HTTP_SOURCES, "";
     LISTEN = "cluster.listen", env::LISTEN, "";

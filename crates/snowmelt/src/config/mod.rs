@@ -14,6 +14,7 @@
 //! | `cluster`, `remote` | files of settings: the token of a cluster, certificates and tokens |
 //! | `show` | `snowmelt config show` |
 
+mod client;
 pub mod cluster;
 mod exchange;
 mod file;
@@ -38,6 +39,7 @@ use snowmelt_wire::HttpSource;
 
 use crate::args::{Cli, Command, ErrorForm, OutputFormat, ProgressMode, rate};
 use crate::env;
+pub use client::RemotePlatform;
 use exchange::Exchange;
 use file::TextValue;
 use files::ConfigFiles;
@@ -86,6 +88,8 @@ pub struct Config {
     pub group: Option<ConfigValue<UserGroup>>,
     /// Tenant for which commands act; the user's tenant if absent.
     pub tenant: Option<ConfigValue<Tenant>>,
+    /// The platform on another host that commands use.
+    pub remote: RemotePlatform,
     /// Folder of the files of a running platform, which the platform removes at its end.
     pub run: ConfigValue<PathBuf>,
     /// Folder of secrets of functions.
@@ -197,6 +201,7 @@ impl Config {
             socket: sources.path(&SOCKET, || state.value.join("snowmelt.sock"))?,
             group: sources.maybe(&GROUP, None, UserGroup::find)?,
             tenant: sources.maybe(&TENANT, cli.global.tenant.clone(), str::parse)?,
+            remote: RemotePlatform::load(&sources, cli)?,
             run: sources.path(&RUN, || env::default_run(&state.value))?,
             secrets: sources.path(&SECRETS, || env::default_secrets(&state.value))?,
             http_sources: sources.get(&HTTP_SOURCES, None, http_sources)?,

@@ -37,10 +37,14 @@ pub fn show(config: &Config, origin: bool) -> String {
 /// The settings of each section, and their origins.
 fn sections(config: &Config) -> [(&'static str, SettingLines); 13] {
     let tenant = config.tenant.as_ref();
-    let client = tenant.map(|value| line("tenant", value, |name| quoted(name.as_str())));
+    let tenant = tenant.map(|value| line("tenant", value, |name| quoted(name.as_str())));
+    let url = config.remote.url.as_ref().map(|url| line("url", url, |url| quoted(url)));
+    let ca = config.remote.ca.as_ref().map(|file| path("ca", file));
+    let token_file = config.remote.token_file.as_ref().map(|file| path("token_file", file));
+    let client = [tenant, url, ca, token_file].into_iter().flatten().collect();
     [
         ("server", server(config)),
-        ("client", client.into_iter().collect()),
+        ("client", client),
         ("cluster", cluster(config)),
         ("tls", tls(config)),
         ("sandboxes", sandboxes(config)),

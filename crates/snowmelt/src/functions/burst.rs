@@ -78,7 +78,7 @@ pub fn manage(command: &BurstCommand, config: &Config, printer: Printer) -> Comm
     match command {
         BurstCommand::Ls(args) => ls(args, config, printer),
         BurstCommand::Wait(args) => {
-            let platform = CommandPlatform::server(args.server.as_deref(), config);
+            let platform = CommandPlatform::server(args.server.as_deref(), config)?;
             let waiting = platform::with(platform, printer, async |client, _| {
                 let label = args.job.as_str();
                 let progress = ProgressDisplay::on_terminal(config.progress.value, printer, label);
@@ -88,7 +88,7 @@ pub fn manage(command: &BurstCommand, config: &Config, printer: Printer) -> Comm
             print(waiting?, printer)
         }
         BurstCommand::Cancel(args) => {
-            let platform = CommandPlatform::server(args.server.as_deref(), config);
+            let platform = CommandPlatform::server(args.server.as_deref(), config)?;
             platform::with(platform, printer, async |client, _| {
                 client.remove_burst(&args.job).await
             })?;
@@ -135,7 +135,7 @@ fn shown_room(BurstRoom { needed, free, hosts }: BurstRoom) -> String {
 }
 
 fn start(args: &BurstArgs, calls: BurstCalls, config: &Config, printer: Printer) -> CommandOutcome {
-    let platform = CommandPlatform::server(args.platform.server.as_deref(), config);
+    let platform = CommandPlatform::server(args.platform.server.as_deref(), config)?;
     let started = platform::with(platform, printer, async |client, _| {
         client.start_burst(&args.name, calls).await
     })?;
@@ -144,7 +144,7 @@ fn start(args: &BurstArgs, calls: BurstCalls, config: &Config, printer: Printer)
 }
 
 fn ls(args: &BurstLsArgs, config: &Config, printer: Printer) -> CommandOutcome {
-    let platform = CommandPlatform::server(args.server.as_deref(), config);
+    let platform = CommandPlatform::server(args.server.as_deref(), config)?;
     let bursts = platform::with(platform, printer, async |client, _| client.bursts().await)?;
     let headings = ["job", "function", "state", ">ended", ">functions", "hosts", "since"];
     let rows: Vec<_> = bursts.iter().map(row).collect();
@@ -181,6 +181,7 @@ fn cancel(platform: &PlatformArgs, config: &Config, printer: Printer, job: &JobI
         return;
     }
     let platform = CommandPlatform::server(platform.server.as_deref(), config);
+    let Ok(platform) = platform else { return };
     // A server that is gone ends the burst by itself.
     drop(platform::with(platform, printer, async |client, _| client.remove_burst(job).await));
 }

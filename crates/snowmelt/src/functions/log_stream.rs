@@ -37,7 +37,7 @@ pub fn run(
 ) -> CommandOutcome {
     let socket = args.platform.server.as_deref().unwrap_or(&config.socket.value);
     let followed = platform::with(
-        CommandPlatform::server(Some(socket), config),
+        CommandPlatform::server(Some(socket), config)?,
         printer,
         async |client, _| follow(client, args, shown).await,
     );

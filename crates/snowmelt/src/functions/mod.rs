@@ -219,7 +219,7 @@ fn needs_server(config: &Config) -> Result<(), ErrorReport> {
 
 fn result(args: &ResultArgs, config: &Config, printer: Printer) -> CommandOutcome {
     let id = InvocationId::from(args.id.clone());
-    let platform = CommandPlatform::server(args.server.as_deref(), config);
+    let platform = CommandPlatform::server(args.server.as_deref(), config)?;
     let invocation = platform::with(platform, printer, async |client, _| {
         let label = format!("waiting for {id}");
         let _progress = ProgressDisplay::on_terminal(config.progress.value, printer, label);

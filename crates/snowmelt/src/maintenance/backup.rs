@@ -29,7 +29,7 @@ pub fn run(args: &BackupArgs, config: &Config, printer: Printer) -> CommandOutco
         return Err(refused(file, "there is a file with this name").into());
     }
     let made = if platform::answers(&config.socket.value)? {
-        platform::with(CommandPlatform::server(None, config), printer, async |client, _| {
+        platform::with(CommandPlatform::server(None, config)?, printer, async |client, _| {
             client.back_up().await
         })?
     } else {

@@ -28,7 +28,7 @@ pub fn run(args: &TopArgs, config: &Config, printer: Printer) -> CommandOutcome 
     let json = args.output == ShowFormat::Json;
     let live = !args.once && !json && printer::stdout_is_terminal();
     let shown = platform::with(
-        CommandPlatform::server(Some(socket), config),
+        CommandPlatform::server(Some(socket), config)?,
         printer,
         async |client, _| {
             let mut keys = live.then(KeyPresses::read);

@@ -17,10 +17,11 @@ pub fn check(config: &Config, printer: Printer) -> Option<Check> {
     if !platform::answers(&config.socket.value).ok()? {
         return None;
     }
-    let asked =
-        platform::with(CommandPlatform::server(None, config), printer, async |client, _| {
-            Ok(tokio::time::timeout(RESPONSE_TIMEOUT, client.status()).await)
-        });
+    // That of this machine, also where commands use another one.
+    let server = CommandPlatform::server(Some(&config.socket.value), config).ok()?;
+    let asked = platform::with(server, printer, async |client, _| {
+        Ok(tokio::time::timeout(RESPONSE_TIMEOUT, client.status()).await)
+    });
     Some(match asked {
         Ok(Ok(Ok(status))) => row(of(&status.spawner), of_spawner(&status.spawner)),
         Ok(Ok(Err(report))) => row(CheckStatus::Fail, report.message),

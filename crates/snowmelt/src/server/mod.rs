@@ -52,7 +52,9 @@ pub fn down(args: &DownArgs, config: &Config, printer: Printer) -> CommandOutcom
         printer.note("no server is running");
         return Ok(0);
     }
-    platform::with(CommandPlatform::server(None, config), printer, async |client, signals| {
+    // That of this machine, also where commands use another one.
+    let server = CommandPlatform::server(Some(&config.socket.value), config)?;
+    platform::with(server, printer, async |client, signals| {
         let pid = client.status().await?.pid;
         let grace_ms = args.grace.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
         client.shutdown(&ShutdownRequest { grace_ms }).await?;
@@ -87,10 +89,13 @@ fn is_alive(pid: u32) -> bool {
 /// `SM-0503` if none is running.
 pub fn status(args: &StatusArgs, config: &Config, printer: Printer) -> CommandOutcome {
     let asked =
-        platform::with(CommandPlatform::server(None, config), printer, async |client, _| {
+        platform::with(CommandPlatform::server(None, config)?, printer, async |client, _| {
             client.status().await
         });
-    let status = asked.map_err(|failure| explain_unreachable(failure, &config.socket.value))?;
+    let status = asked.map_err(|failure| match config.remote.url {
+        Some(_) => failure,
+        None => explain_unreachable(failure, &config.socket.value),
+    })?;
     let shown = match args.output {
         ShowFormat::Json => list::json(&status)?,
         ShowFormat::Table => lines(&status),

@@ -63,7 +63,7 @@ impl TaskHost {
     }
 
     /// Returns the HTTP servers whose files queries may read.
-    pub(crate) fn http_sources(&self) -> Vec<HttpSource> {
+    pub fn http_sources(&self) -> Vec<HttpSource> {
         self.reads.get().map(|rules| rules.http.clone()).unwrap_or_default()
     }
 

@@ -1,11 +1,15 @@
 //! The places at which servers listen.
 
+mod tls_server;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
+
+pub use tls_server::TlsServer;
 
 /// The place at which a server listens.
 #[derive(Clone, Debug)]
@@ -14,6 +18,8 @@ pub enum Endpoint {
     Unix(Arc<PathBuf>),
     /// An address.
     Tcp(SocketAddr),
+    /// The address of a server for clients of other hosts, over TLS.
+    Tls(TlsServer),
     /// A server in this process.
     InProcess(InProcess),
 }
@@ -35,6 +41,7 @@ impl std::fmt::Display for Endpoint {
         match self {
             Self::Unix(path) => write!(f, "{}", path.display()),
             Self::Tcp(address) => write!(f, "{address}"),
+            Self::Tls(server) => write!(f, "{server}"),
             Self::InProcess(_) => f.write_str("this process"),
         }
     }
