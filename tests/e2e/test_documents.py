@@ -55,3 +55,14 @@ def test_the_tutorial_runs_as_written(alone: Snowmelt, tmp_path: Path) -> None:
     assert "said hello to Ada" in out
     assert (tmp_path / "answers.jsonl").read_text().count('"hello":"all"') == 16
     assert shown["two"][0] == "127.0.0.1:7171"
+
+
+def test_a_team_uses_one_platform_as_written(alone: Snowmelt, tmp_path: Path) -> None:
+    out, err = run("how-to/team.md", alone, tmp_path, 5)
+    assert "total\n10100.0\n" in out, out
+    # By the command, over HTTP, and with the new key.
+    for answer in ('{"score":42}', '{"score": 2}', '{"score":8}'):
+        assert out.count(answer) == 1, out
+    # A caller runs no query, and a revoked key calls nothing.
+    assert "SM-0518" in err and "SM-0515" in err
+    assert "notebooks" in out and "score*" in out
