@@ -31,6 +31,7 @@ from ._answer import Answer
 from ._client import client
 from ._given import Given
 from ._prints import Prints
+from ._remote_server import RemoteServer
 from ._ship import code_of
 from ._tables import Folder, Table
 from ._udf import AnyUdf, Udf, udf
@@ -329,6 +330,13 @@ class Query:
     def _location(self, table: Table) -> str:
         if table.location is not None:
             return table.location
+        if isinstance(client().server, RemoteServer):
+            raise make(
+                "SM-0121",
+                f"table `{table.name}` is in this process, and the platform on another host cannot "
+                "read it",
+                hint="write it to a bucket, and query it there: 's3://BUCKET/PATH'",
+            )
         self._folder = self._folder or Folder()
         return self._folder.write(table)
 

@@ -336,9 +336,9 @@ def test_what_belongs_to_the_machine_or_to_other_tenants_is_not_served(
     status, refused = platform.ask("GET", "/v1/functions", None)
     assert (status, refused["code"]) == (401, "SM-0515")
     platform.connect()
-    with pytest.raises(sm.Error) as unknown:
-        sm.sql("select 1").collect()
-    assert unknown.value.code == "SM-0508", str(unknown.value)
+    with pytest.raises(sm.Error) as refused_path:
+        sm.sql("select count(*) from '/etc/passwd'").collect()
+    assert refused_path.value.code == "SM-0121", str(refused_path.value)
 
 
 def test_a_renewed_certificate_is_shown_without_a_restart(

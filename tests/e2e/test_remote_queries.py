@@ -5,12 +5,20 @@ import os
 import subprocess
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from test_remote_leases import Platform, platform
 
+import snowmelt as sm
 from common.paths import SNOWMELT
 
 __all__ = ["platform"]
+
+
+@sm.udf
+def grade_of(n: int) -> int:
+    return 2 * n
+
 
 FUNCTION = """import snowmelt as sm
 
@@ -80,7 +88,7 @@ def test_deployed_functions_are_used_from_far(client: Client) -> None:
     code.write_text("def handler(event):\n    return event['n'] + 1\n")
     done = client.run("fn", "deploy", "next", code)
     assert done.returncode == 0, done.stderr
-    called = client.run("fn", "call", "next", '{"n": 41}')
+    called = client.run("fn", "call", "next", "--data", '{"n": 41}')
     assert called.returncode == 0 and "42" in called.stdout, called
     assert json.loads(client.run("fn", "ls", "-o", "json").stdout)[0]["tenant"] == "acme"
     # Of another tenant there is nothing.
@@ -128,3 +136,18 @@ def test_wrong_settings_are_explained(client: Client) -> None:
         assert words in said, said
     # A command for the machine itself does not go anywhere.
     assert "no server is running" in client.run("down").stderr
+
+
+def test_python_queries_from_far_as_near(platform: Platform) -> None:
+    platform.connect()
+    asked = sm.sql("select sum(grade_of(v)) as s from range(1000) r(v)", udfs=[grade_of])
+    assert asked.rows() == [(999_000,)] and asked.profile is not None
+    assert sm.sql("select ? + 1 as n", params=[41]).rows() == [(42,)]
+    # Tables of this process are files of its machine.
+    for query, tables in (
+        ("select count(*) from '/etc/hosts'", {}),
+        ("select count(*) from t", {"t": pa.table({"n": [1]})}),
+    ):
+        with pytest.raises(sm.Error) as refused:
+            sm.sql(query, **tables).collect()
+        assert refused.value.code == "SM-0121" and "s3://" in str(refused.value)
