@@ -35,16 +35,15 @@ pub fn run(
     printer: Printer,
     shown: fn(&LogEntry) -> String,
 ) -> CommandOutcome {
-    let socket = args.platform.server.as_deref().unwrap_or(&config.socket.value);
-    let followed = platform::with(
-        CommandPlatform::server(Some(socket), config)?,
-        printer,
-        async |client, _| follow(client, args, shown).await,
-    );
+    let named = args.platform.server.as_deref();
+    let followed =
+        platform::with(CommandPlatform::server(named, config)?, printer, async |client, _| {
+            follow(client, args, shown).await
+        });
     match followed {
         // Ctrl-C is a normal exit here.
         Err(failure) if failure.report.code == Code::CANCELLED.code => Ok(0),
-        followed => followed.map_err(|failure| server::explain_unreachable(failure, socket)),
+        followed => followed.map_err(|failure| server::explain_unreachable(failure, named, config)),
     }
 }
 

@@ -24,13 +24,11 @@ const CLEAR: &str = "\x1b[H\x1b[J";
 /// # Errors
 /// `SM-0503` if none is running.
 pub fn run(args: &TopArgs, config: &Config, printer: Printer) -> CommandOutcome {
-    let socket = args.server.as_deref().unwrap_or(&config.socket.value);
+    let named = args.server.as_deref();
     let json = args.output == ShowFormat::Json;
     let live = !args.once && !json && printer::stdout_is_terminal();
-    let shown = platform::with(
-        CommandPlatform::server(Some(socket), config)?,
-        printer,
-        async |client, _| {
+    let shown =
+        platform::with(CommandPlatform::server(named, config)?, printer, async |client, _| {
             let mut keys = live.then(KeyPresses::read);
             loop {
                 let figures = client.figures().await?;
@@ -45,12 +43,11 @@ pub fn run(args: &TopArgs, config: &Config, printer: Printer) -> CommandOutcome 
                     return Ok(0);
                 }
             }
-        },
-    );
+        });
     match shown {
         // Ctrl-C is a normal exit here.
         Err(failure) if live && failure.report.code == Code::CANCELLED.code => Ok(0),
-        shown => shown.map_err(|failure| server::explain_unreachable(failure, socket)),
+        shown => shown.map_err(|failure| server::explain_unreachable(failure, named, config)),
     }
 }
 

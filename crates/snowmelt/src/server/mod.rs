@@ -92,10 +92,7 @@ pub fn status(args: &StatusArgs, config: &Config, printer: Printer) -> CommandOu
         platform::with(CommandPlatform::server(None, config)?, printer, async |client, _| {
             client.status().await
         });
-    let status = asked.map_err(|failure| match config.remote.url {
-        Some(_) => failure,
-        None => explain_unreachable(failure, &config.socket.value),
-    })?;
+    let status = asked.map_err(|failure| explain_unreachable(failure, None, config))?;
     let shown = match args.output {
         ShowFormat::Json => list::json(&status)?,
         ShowFormat::Table => lines(&status),
@@ -105,10 +102,16 @@ pub fn status(args: &StatusArgs, config: &Config, printer: Printer) -> CommandOu
 }
 
 /// Replaces a connection error by a message that no server is running.
-pub fn explain_unreachable(failure: CommandFailure, socket: &Path) -> CommandFailure {
-    if failure.report.code != Code::SERVER_UNREACHABLE.code {
+pub fn explain_unreachable(
+    failure: CommandFailure,
+    server: Option<&Path>,
+    config: &Config,
+) -> CommandFailure {
+    let is_remote = server.is_none() && config.remote.url.is_some();
+    if is_remote || failure.report.code != Code::SERVER_UNREACHABLE.code {
         return failure;
     }
+    let socket = server.unwrap_or(&config.socket.value);
     let message = format!("no server is running at {}", socket.display());
     ErrorReport::new(Code::SERVER_UNREACHABLE, message).hint("start one with `snowmelt up`").into()
 }
