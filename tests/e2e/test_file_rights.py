@@ -95,14 +95,22 @@ def test_links_folders_and_globs_give_no_more_rights(site: Site) -> None:
     assert site.count("/proc/1/environ", ADA) != "1"
 
 
-def test_the_state_of_the_server_is_closed_to_queries_of_members(site: Site) -> None:
-    secret = site.server.folder / "state/secret.csv"
-    secret.write_text("x\n1\n")
-    # Readable by all, in a folder that members may pass through, as the socket needs.
-    assert site.count(secret, ADA) == "1"
-    for name in ("code", "logs", "packages"):
-        folder = site.server.folder / "state" / name
-        folder.mkdir(exist_ok=True, mode=0o700)
-        folder.chmod(0o700)
-        shutil.copy(secret, folder / "secret.csv")
-        assert "Permission denied" in site.count(folder / "secret.csv", ADA)
+def test_the_state_of_the_server_is_closed_to_members(site: Site, tmp_path: Path) -> None:
+    code = tmp_path / "f.py"
+    code.write_text("def handler(event):\n    return event\n")
+    site.server.run("fn", "deploy", "f", code).succeeded()
+    assert '"n":1' in site.server.run("fn", "call", "f", "--data", '{"n":1}').succeeded().out
+    state = site.server.folder / "state"
+    kept = [path for path in (state / "code").rglob("*") if path.is_file()]
+    assert kept, "the code is kept"
+    for folder in ("code", "files", "footers", "known", "logs", "backups"):
+        copy = state / folder / "open.csv"
+        copy.write_text("x\n1\n")
+        copy.chmod(0o644)
+        assert "Permission denied" in site.count(copy, ADA), folder
+        assert site.count(copy, 0) == "1"
+    # By hand, as a member without the platform.
+    listed = subprocess.run(
+        ["cat", *map(str, kept)], user=ADA, group=MEMBERS, extra_groups=[], capture_output=True
+    )
+    assert listed.stdout == b"" and listed.stderr.count(b"Permission denied") == len(kept)

@@ -58,6 +58,11 @@ impl UserGroup {
     }
 }
 
+/// Folders of the state that members of the group, who may pass through the state folder, may not
+/// enter: code, files and rows of all tenants.
+const CLOSED: [&str; 9] =
+    ["backups", "bursts", "code", "exchange", "files", "footers", "known", "logs", "udf-logs"];
+
 /// Makes the state folder, or closes an existing one: only its owner may enter, and members of the
 /// group may pass through it to the socket.
 ///
@@ -75,10 +80,25 @@ pub fn state_folder(path: &Path, group: Option<&UserGroup>) -> Result<(), ErrorR
     if let Some(group) = group.filter(|group| group.id() != found.gid()) {
         std::os::unix::fs::chown(path, None, Some(group.id())).map_err(failed)?;
     }
+    if group.is_some() {
+        // Before others make them, with the modes that sandboxes need inside.
+        CLOSED.iter().try_for_each(|name| closed_folder(&path.join(name)))?;
+    }
     // Without a group, the mode that a group needs may stay.
     match found.mode() & 0o7777 & !(mode | 0o010) {
         0 if group.is_none() => Ok(()),
         _ => set_mode(path, &found, mode).map_err(failed),
+    }
+}
+
+/// Makes a folder that only its owner may enter, or closes an existing one.
+fn closed_folder(path: &Path) -> Result<(), ErrorReport> {
+    let failed = |error: io::Error| failure(path, &error);
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
+    let found = std::fs::metadata(path).map_err(failed)?;
+    match found.mode() & 0o077 {
+        0 => Ok(()),
+        _ => set_mode(path, &found, 0o700).map_err(failed),
     }
 }
 

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, SyncSender, channel, sync_channel};
 use std::{fs, io};
 
-use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
 use rustix::process::Gid;
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_thread_groups};
@@ -89,20 +88,23 @@ fn hide_mounts() -> io::Result<()> {
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
     for _ in 0..MAX_ROUNDS {
         let list = fs::read_to_string("/proc/thread-self/mountinfo")?;
-        let of_users: Vec<PathBuf> = mounts(&list, is_of_user).collect();
+        let mut of_users: Vec<PathBuf> = mounts(&list, is_of_user).collect();
+        // Outer ones first: the way to an inner one would lead through what its user answers.
+        of_users.sort_by_key(|path| path.components().count());
         // Users may remove and rename the folders meanwhile: the next list says what is left.
         for path in &of_users {
             let _ = hide(path);
         }
         if of_users.is_empty() {
             // Last, because the lists are there.
-            return mounts(&list, |kind, _| kind == "proc").try_for_each(|path| {
-                match hide(&path) {
-                    // It was below another one.
-                    Err(Errno::NOENT | Errno::INVAL) | Ok(()) => Ok(()),
-                    Err(error) => Err(error.into()),
-                }
-            });
+            for path in mounts(&list, |kind, _| kind == "proc") {
+                // Those below another one are gone with it.
+                let _ = hide(&path);
+            }
+            return match Path::new("/proc/self").exists() {
+                true => Err(io::Error::other("/proc cannot be hidden")),
+                false => Ok(()),
+            };
         }
     }
     Err(io::Error::other("file systems of users cannot be hidden"))

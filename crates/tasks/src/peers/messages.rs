@@ -29,7 +29,6 @@ pub(crate) struct OpenQuery {
     /// The tenant that runs the query.
     pub tenant: Tenant,
     /// The rights with which the host opens its copies of files.
-    #[serde(default)]
     pub rights: FileRights,
     /// The memory limit of each worker.
     pub memory: ByteSize,

@@ -10,7 +10,7 @@ use snowmelt_wire::{FileGrant, RequestFailure};
 
 use super::allowance::Allowance;
 use super::locations::Locations;
-use crate::file_rights::FileOpener;
+use crate::file_rights::{FileOpener, FileRights};
 use crate::host::FooterScope;
 
 /// The requests that one driver may make, and has made.
@@ -59,6 +59,10 @@ impl DriverScope {
     pub fn check_granted(&self, files: &[FileGrant]) -> Result<(), RequestFailure> {
         let allowance = self.allowance();
         files.iter().try_for_each(|file| allowance.grant(file)).map_err(refused)?;
+        // What others may read is for the kernel to say, where the file is opened with their rights.
+        if *self.files.rights() != FileRights::Server {
+            return Ok(());
+        }
         let Some(folder) = self.secrets.as_ref().and_then(|secret| secret.canonicalize().ok())
         else {
             return Ok(());
