@@ -20,10 +20,15 @@ impl Identity {
         for (is_named, what) in [
             (spec.image.is_some(), "an image"),
             (spec.packed.is_some(), "a code package"),
-            (spec.root.is_some(), "a folder of the machine"),
             (program, "a program of the machine by its path"),
         ] {
             self.check_named(is_named, what)?;
+        }
+        // The server, which is root, mounts it: a user could look into folders of others.
+        if spec.root.is_some() && !self.is_operator() {
+            let message = "only root and the user of the server run functions in a folder (root)";
+            return Err(ErrorReport::new(Code::RIGHT_MISSING, message)
+                .hint("make an image of the folder: `snowmelt image convert`"));
         }
         Ok(())
     }
@@ -54,11 +59,23 @@ impl Identity {
         if !self.is_remote() || self.is_operator() {
             return Ok(());
         }
+        // The address of a store of AWS is made of its region.
+        let is_odd = |name: &&&str| request.aws.get(**name).is_some_and(|value| !is_region(value));
+        if let Some(name) = REGIONS.iter().find(is_odd) {
+            let message = format!("{name} is not the name of a region");
+            return Err(ErrorReport::new(Code::S3_SETTING, message));
+        }
+        let is_set = |name: &str| request.aws.get(name).is_some_and(|value| !value.is_empty());
+        if is_set("AWS_ALLOW_HTTP") && !ENDPOINTS.iter().any(|name| is_set(name)) {
+            let message = "AWS_ALLOW_HTTP is for a store that AWS_ENDPOINT_URL names";
+            return Err(ErrorReport::new(Code::S3_SETTING, message));
+        }
         // The machine's network belongs to the operator: it may lead to what no client reaches.
         let endpoints = ENDPOINTS.iter().filter_map(|name| request.aws.get(*name));
         let refused = endpoints.filter(|endpoint| !endpoint.is_empty());
         let refused = refused.filter(|endpoint| !is_allowed(endpoint, allowed)).min();
         let Some(endpoint) = refused else { return Ok(()) };
+        let endpoint: String = endpoint.chars().take(MAX_SHOWN).collect();
         let message =
             format!("`{endpoint}` is not a store that the operator of the platform allows");
         Err(ErrorReport::new(Code::HTTP_SOURCE, message).hint(
@@ -79,8 +96,18 @@ impl Identity {
     }
 }
 
+/// The most characters of an endpoint that an error shows.
+const MAX_SHOWN: usize = 200;
+
 /// The variables that say where a store of objects is.
 const ENDPOINTS: [&str; 2] = ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"];
+
+/// The variables that say in which region a bucket is.
+const REGIONS: [&str; 2] = ["AWS_REGION", "AWS_DEFAULT_REGION"];
+
+fn is_region(value: &str) -> bool {
+    value.len() <= 64 && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+}
 
 fn is_allowed(endpoint: &str, allowed: &[HttpSource]) -> bool {
     let Ok(address) = endpoint.parse::<Uri>() else { return false };
@@ -117,7 +144,6 @@ mod tests {
         for named in [
             FunctionSpec { image: Some("a:v1".into()), ..plain.clone() },
             FunctionSpec { packed: Some("a:v1".into()), ..plain.clone() },
-            FunctionSpec { root: Some("/srv/root".into()), ..plain.clone() },
             FunctionSpec { command: vec!["/usr/bin/env".into()], ..plain.clone() },
         ] {
             let refused = developer.check_function(&named).unwrap_err();
@@ -125,6 +151,13 @@ mod tests {
             local.check_function(&named).unwrap();
             operator.check_function(&named).unwrap();
         }
+        let rooted = FunctionSpec { root: Some("/srv/root".into()), ..plain.clone() };
+        for identity in [&developer, &local] {
+            let refused = identity.check_function(&rooted).unwrap_err();
+            assert_eq!(refused.code, Code::RIGHT_MISSING.code, "{refused}");
+        }
+        Identity::new(Peer::User(0), None).unwrap().check_function(&rooted).unwrap();
+        operator.check_function(&rooted).unwrap();
         let file = FunctionSpec { command: vec!["./run".into(), "/x".into()], ..plain };
         developer.check_function(&file).unwrap();
     }
@@ -157,6 +190,17 @@ mod tests {
         };
         developer.check_query(&QueryRequest::default(), &[]).unwrap();
         developer.check_query(&with("AWS_REGION", "eu-central-1"), &[]).unwrap();
+        for (name, value) in [
+            ("AWS_REGION", "x.evil.example/"),
+            ("AWS_DEFAULT_REGION", "x@10.0.0.5:8443/"),
+            ("AWS_ALLOW_HTTP", "true"),
+        ] {
+            let refused = developer.check_query(&with(name, value), &[]).unwrap_err();
+            assert_eq!(refused.code, Code::S3_SETTING.code, "{name}");
+        }
+        let long = "/run/snowmelt,".repeat(100_000);
+        let refused = developer.check_query(&with("AWS_ENDPOINT_URL", &long), &[]).unwrap_err();
+        assert!(refused.message.len() < 1000);
         for name in ENDPOINTS {
             developer.check_query(&with(name, "https://MINIO.example.org:9000"), &allowed).unwrap();
             developer.check_query(&with(name, ""), &[]).unwrap();

@@ -90,7 +90,8 @@ pub(super) async fn admit(
     enter(identity, &mut request);
     request.extensions_mut().insert(life.clone());
     let path = request.extensions().get::<MatchedPath>();
-    if path.is_some_and(|path| path.as_str().starts_with("/v1/keys")) {
+    let is_key = path.is_some_and(|path| path.as_str().starts_with("/v1/keys/"));
+    if is_key && request.method() == Method::DELETE {
         // Who revokes its own key gets the answer.
         return next.run(request).await;
     }

@@ -37,6 +37,7 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::access::identity::Identity;
+use crate::access::key::KeyLife;
 use crate::access::redaction::hide_paths;
 use crate::access::tokens::Tokens;
 use crate::platform::GatewayPlatform;
@@ -187,14 +188,26 @@ async fn query(
     State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
     user: Option<Extension<FileUser>>,
+    life: Option<Extension<KeyLife>>,
     body::RequestBody(body): body::RequestBody,
 ) -> HandlerResult {
     let request: QueryRequest = body::parse(&body)?;
     identity.check(request.tenant.as_ref())?;
     let rights = identity.file_rights(user.map(|Extension(user)| user));
     let (sender, receiver) = mpsc::channel(BUFFERED_FRAMES);
+    // The body of the answer ends with the key too, but nobody asks for more of it while the client
+    // does not read.
+    let over = async move {
+        match life {
+            Some(Extension(mut life)) => life.over().await,
+            None => std::future::pending().await,
+        }
+    };
     snowmelt_rpc::trace::spawn(async move {
-        platform.queries.run(&identity, rights, request, sender).await
+        tokio::select! {
+            () = platform.queries.run(&identity, rights, request, sender) => {}
+            () = over => {}
+        }
     });
     let bytes = ReceiverStream::new(receiver).map(Ok::<_, std::convert::Infallible>);
     let headers = [(header::CONTENT_TYPE, "application/vnd.snowmelt.frames")];

@@ -117,7 +117,9 @@ impl Queries {
             "error.type" = Empty,
             otel.status_code = Empty,
         );
-        let by_objects = request.options.exchange.by_objects();
+        // A refused query must not even remove objects: that would be a request to its store.
+        let refused = identity.check_query(&request, &self.host.http_sources()).err();
+        let by_objects = refused.is_none() && request.options.exchange.by_objects();
         // Held until this future ends: the server waits for the removal of the objects when it
         // ends.
         let _with_objects = by_objects.then(|| WithObjects::new(&self.with_objects));
@@ -132,7 +134,10 @@ impl Queries {
             answered: &answered,
             folder: folder.clone(),
         };
-        let answer = self.answer(asked, frames.clone()).boxed();
+        let answer = match refused {
+            Some(report) => std::future::ready(Err(report)).boxed(),
+            None => self.answer(asked, frames.clone()).boxed(),
+        };
         let mut complete = false;
         let failure = tokio::select! {
             ended = answer.instrument(span.clone()) => {
@@ -189,7 +194,6 @@ impl Queries {
         let tenant = &identity.tenant;
         let events = Events::forward_to(frames.clone());
         events.send(Event::Accepted { query: id.clone() });
-        identity.check_query(request, &self.host.http_sources())?;
         request.options.exchange.check()?;
         let memory = self.memory(request.options.memory)?;
         let threads = driver_threads();

@@ -157,7 +157,8 @@ impl Keys {
             created_by: identity.who(),
             expires_ms,
         };
-        let key = self.change(async move |keys| keys.add(record, None).await).await?;
+        let by = identity.clone();
+        let key = self.change(async move |keys| keys.add(&by, record, None).await).await?;
         Ok(MadeKey { text: made.text, key })
     }
 
@@ -166,31 +167,37 @@ impl Keys {
     pub async fn rotate(
         &self,
         identity: &Identity,
-        id: &str,
+        id_of: &str,
         rotation: &KeyRotation,
     ) -> Result<MadeKey, ErrorReport> {
-        self.refreshed().await?;
-        let old = self.find(identity, id)?;
-        let now = now_ms();
-        if old.expires_ms.is_some_and(|expires| expires <= now) {
-            return Err(ErrorReport::new(Code::OPTION, format!("the key `{id}` has expired"))
-                .hint("make a new one: `snowmelt token new`"));
-        }
         let made = NewKey::make()?;
-        let lasts = |expires: u64| now.saturating_add(expires.saturating_sub(old.created_ms));
-        let record = KeyRecord {
-            id: made.id,
-            digest: made.digest,
-            created_ms: now,
-            created_by: identity.who(),
-            expires_ms: old.expires_ms.map(lasts),
-            ..old.clone()
-        };
-        let ends = now.saturating_add(rotation.overlap_ms);
-        let ends = old.expires_ms.map_or(ends, |expires| expires.min(ends));
-        let replaced = KeyRecord { expires_ms: Some(ends), ..old };
-        let key = self.change(async move |keys| keys.add(record, Some(replaced)).await).await?;
-        Ok(MadeKey { text: made.text, key })
+        let by = identity.clone();
+        let NewKey { id, digest, text } = made;
+        let overlap_ms = rotation.overlap_ms;
+        let of = id_of.to_owned();
+        // Under the lock of changes: another rotation may have given the key an earlier end.
+        let rotated = self.change(async move |keys| {
+            let old = keys.find(&by, &of)?;
+            let now = now_ms();
+            if old.expires_ms.is_some_and(|expires| expires <= now) {
+                return Err(ErrorReport::new(Code::OPTION, format!("the key `{of}` has expired"))
+                    .hint("make a new one: `snowmelt token new`"));
+            }
+            let lasts = |expires: u64| now.saturating_add(expires.saturating_sub(old.created_ms));
+            let record = KeyRecord {
+                id,
+                digest,
+                created_ms: now,
+                created_by: by.who(),
+                expires_ms: old.expires_ms.map(lasts),
+                ..old.clone()
+            };
+            let ends = now.saturating_add(overlap_ms);
+            let ends = old.expires_ms.map_or(ends, |expires| expires.min(ends));
+            let replaced = KeyRecord { expires_ms: Some(ends), ..old };
+            keys.add(&by, record, Some(replaced)).await
+        });
+        Ok(MadeKey { text, key: rotated.await? })
     }
 
     /// Removes a key, which ends what its holder has begun.
@@ -230,13 +237,18 @@ impl Keys {
         self.records.put_key_uses(&used).await
     }
 
-    /// Adds a key, and replaces another one; gives the new key as it is listed.
+    /// Adds a key, and replaces another one; gives the new key as it is listed. It does not outlast
+    /// the key with which it is made.
     async fn add(
         &self,
-        new: KeyRecord,
+        by: &Identity,
+        mut new: KeyRecord,
         replaced: Option<KeyRecord>,
     ) -> Result<KeySummary, ErrorReport> {
-        self.make_room(&new.tenant).await?;
+        if let Some(end) = self.end_of_maker(by)? {
+            new.expires_ms = Some(new.expires_ms.map_or(end, |expires| expires.min(end)));
+        }
+        self.make_room(by, &new.tenant).await?;
         let changed: Vec<_> = replaced.into_iter().chain([new.clone()]).collect();
         // It may have been revoked meanwhile.
         let is_there = |id: &str| !self.ids(|entry| entry.record.id == id).is_empty();
@@ -259,14 +271,28 @@ impl Keys {
         table.get(&new.id).map(KeyEntry::summary).ok_or_else(|| missing(&new.id))
     }
 
-    /// Refuses a further key where there are the most. Keys that have expired make room.
-    async fn make_room(&self, tenant: &Tenant) -> Result<(), ErrorReport> {
+    /// Returns the end of the key of a request, if that has one. The key may have been revoked since
+    /// the request began: then nothing is made with it.
+    fn end_of_maker(&self, by: &Identity) -> Result<Option<u64>, ErrorReport> {
+        let Some(id) = by.key() else { return Ok(None) };
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let own = table.get(id).filter(|entry| !entry.has_expired(now_ms()));
+        own.map(|entry| entry.record.expires_ms).ok_or_else(|| {
+            let message = "the key of the request has expired or was revoked";
+            ErrorReport::new(Code::TOKEN_REFUSED, message)
+        })
+    }
+
+    /// Refuses a further key where there are the most. Keys that have expired make room. Operators
+    /// can always make one: they have to help where tenants have taken all.
+    async fn make_room(&self, by: &Identity, tenant: &Tenant) -> Result<(), ErrorReport> {
         let counts = || {
             let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
             let own = table.values().filter(|entry| entry.record.tenant == *tenant).count();
             (own, table.len())
         };
-        let is_full = |(own, all): (usize, usize)| own >= MAX_OF_TENANT || all >= MAX_KEYS;
+        let max_all = if by.is_operator() { usize::MAX } else { MAX_KEYS };
+        let is_full = |(own, all): (usize, usize)| own >= MAX_OF_TENANT || all >= max_all;
         if is_full(counts()) {
             let now = now_ms();
             self.forget(self.ids(|entry| entry.has_expired(now))).await?;

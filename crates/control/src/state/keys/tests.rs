@@ -183,3 +183,34 @@ async fn a_tenant_has_a_bound_and_expired_keys_make_room() {
     keys.tidy().await.unwrap();
     assert_eq!(keys.list(&operator("acme")).await.unwrap().len(), MAX_OF_TENANT - 1);
 }
+
+/// The body of a request can take longer to arrive than its key lasts.
+#[tokio::test]
+async fn a_key_that_was_revoked_makes_no_successor() {
+    let keys = Keys::open(records().await).await.unwrap();
+    let made = keys.make(&operator("acme"), request(Role::Administrator)).await.unwrap();
+    let other = keys.make(&operator("acme"), request(Role::Caller)).await.unwrap().key.id;
+    let thief = of(&keys, &made);
+    keys.revoke(&operator("acme"), &made.key.id).await.unwrap();
+    assert_eq!(code(keys.make(&thief, request(Role::Caller)).await), Code::TOKEN_REFUSED);
+    let rotated = keys.rotate(&thief, &other, &KeyRotation::default()).await;
+    assert_eq!(code(rotated), Code::TOKEN_REFUSED);
+    assert_eq!(keys.list(&operator("acme")).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn no_key_outlasts_the_one_that_made_it() {
+    let keys = Keys::open(records().await).await.unwrap();
+    let hour = KeyRequest { ttl_ms: Some(3_600_000), ..request(Role::Administrator) };
+    let made = keys.make(&operator("acme"), hour).await.unwrap();
+    let end = made.key.expires_ms.unwrap();
+    let short = of(&keys, &made);
+    assert_eq!(keys.make(&short, request(Role::Reader)).await.unwrap().key.expires_ms, Some(end));
+    let rotated = keys.rotate(&short, &made.key.id, &KeyRotation::default()).await.unwrap();
+    assert_eq!(rotated.key.expires_ms, Some(end));
+    let minute = KeyRequest { ttl_ms: Some(60_000), ..request(Role::Reader) };
+    assert!(keys.make(&short, minute).await.unwrap().key.expires_ms.unwrap() < end);
+    // An operator renews it.
+    let renewed = keys.rotate(&operator("acme"), &rotated.key.id, &KeyRotation::default()).await;
+    assert!(renewed.unwrap().key.expires_ms.is_some());
+}
