@@ -144,7 +144,7 @@ def test_the_binary_accepts_every_documented_command(checkout: Path) -> None:
             continue
         # The arguments after `--` are for another program.
         words = words[: words.index("--")] if "--" in words else words
-        depth = 2 if words[0] in ("fn", "image", "net", "lab", "config", "udf") else 1
+        depth = 2 if words[0] in ("fn", "image", "net", "lab", "config", "udf", "token") else 1
         text = _help(words[:depth])
         flags = [word.split("=")[0] for word in words if re.match(r"--?[a-zA-Z]", word)]
         unknown += [place] if not text else []
