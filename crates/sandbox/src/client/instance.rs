@@ -80,7 +80,8 @@ impl Sandbox {
     /// kernel. Data sent to the sandbox is buffered. It can be killed while paused.
     ///
     /// # Errors
-    /// `Unsupported` where the kernel has no freezer of control groups.
+    /// `Unsupported` where the kernel has no freezer of control groups, and `ESRCH` once the sandbox
+    /// was killed or has ended.
     pub fn pause(&self) -> io::Result<()> {
         self.started.process.pause()
     }
@@ -88,7 +89,7 @@ impl Sandbox {
     /// Resumes the processes of the sandbox if they are paused.
     ///
     /// # Errors
-    /// Fails as [`Self::pause`].
+    /// Only when the kernel refuses to thaw its control group.
     pub fn resume(&self) -> io::Result<()> {
         self.started.process.resume()
     }

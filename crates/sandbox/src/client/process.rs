@@ -2,16 +2,16 @@
 //! reason for which the server killed it.
 //!
 //! Invariant: a process has one outcome, which answers everyone who waits, before and after the
-//! end. A paused process is resumed before it is killed.
+//! end. A process that was killed or has ended is not paused, and stays so.
 
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::process::{Signal, pidfd_send_signal};
 use snowmelt_types::{ByteSize, End, Outcome, SandboxId};
 use tokio::sync::watch;
@@ -27,7 +27,9 @@ pub(super) struct SandboxProcess {
     limits: Limits,
     pidfd: OwnedFd,
     started: StartProperties,
-    paused: AtomicBool,
+    // Held while the group is frozen or thawed, so that the group always is what this says: a kill
+    // between a note of the pause and the freezing would thaw first, and nobody would thaw later.
+    pausing: Mutex<Pausing>,
     open_freezer: OpenFreezerFile,
     started_at: Instant,
     /// The first reason for which the caller killed the process. `None` if it did not.
@@ -43,7 +45,7 @@ impl SandboxProcess {
             limits,
             pidfd,
             started,
-            paused: AtomicBool::new(false),
+            pausing: Mutex::new(Pausing::Running),
             open_freezer: OpenFreezerFile::default(),
             started_at: Instant::now(),
             reason: Mutex::default(),
@@ -90,26 +92,42 @@ impl SandboxProcess {
     /// Stops the processes of the sandbox until [`Self::resume`].
     pub fn pause(&self) -> io::Result<()> {
         let freezer_file = self.freezer_file()?;
-        // Before the freezing: a kill that comes after it must see that there is something to thaw.
-        self.paused.store(true, Ordering::Release);
+        let mut pausing = self.pausing();
+        if *pausing == Pausing::Over {
+            return Err(Errno::SRCH.into());
+        }
+        // Also if the freezing fails: a thaw too many does no harm.
+        *pausing = Pausing::Paused;
         self.open_freezer.freeze(freezer_file)
     }
 
     /// Resumes the process if it is paused.
     pub fn resume(&self) -> io::Result<()> {
-        // One of two callers thaws; a second write would cost a system call on each end.
-        if self.paused.swap(false, Ordering::AcqRel) {
-            self.open_freezer.thaw(self.freezer_file()?)
-        } else {
-            Ok(())
-        }
+        self.thaw(Pausing::Running)
     }
 
-    /// Resumes the process before it ends. A process stopped by the version 1 freezer cannot die,
-    /// and the next sandbox may get the same control group.
+    /// Resumes the process for good, because it ends. A process stopped by the version 1 freezer
+    /// cannot die, and the next sandbox may get the same control group.
     fn release(&self) {
         // Fails only for a group that is gone.
-        drop(self.resume());
+        drop(self.thaw(Pausing::Over));
+    }
+
+    fn thaw(&self, next: Pausing) -> io::Result<()> {
+        let mut pausing = self.pausing();
+        let before = *pausing;
+        if before != Pausing::Over {
+            *pausing = next;
+        }
+        // One of two callers thaws; a second write would cost a system call on each end.
+        if before == Pausing::Paused {
+            self.open_freezer.thaw(self.freezer_file()?)?;
+        }
+        Ok(())
+    }
+
+    fn pausing(&self) -> MutexGuard<'_, Pausing> {
+        self.pausing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes the outcome, which answers all waiters.
@@ -167,6 +185,15 @@ impl SandboxProcess {
     }
 }
 
+/// Whether a process is paused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pausing {
+    Running,
+    Paused,
+    /// The process was killed or has ended, and must not be paused any more.
+    Over,
+}
+
 fn read_size(file: &Path) -> Option<ByteSize> {
     fs::read_to_string(file).ok()?.trim().parse().ok().map(ByteSize)
 }
@@ -210,6 +237,95 @@ impl Drop for StartedSandbox {
     fn drop(&mut self) {
         if self.kill_on_drop {
             self.process.kill(End::Killed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+    use std::sync::Barrier;
+
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+    use super::*;
+
+    const FROZEN: &str = "FROZEN";
+    const THAWED: &str = "THAWED";
+
+    /// A process that can be killed, with a file in place of its freezer.
+    struct Rig {
+        folder: tempfile::TempDir,
+        child: Child,
+    }
+
+    impl Rig {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            Self { folder, child: Command::new("sleep").arg("600").spawn().unwrap() }
+        }
+
+        fn process(&self) -> SandboxProcess {
+            let file = self.folder.path().join("freezer.state");
+            fs::write(&file, THAWED).unwrap();
+            let (frozen, thawed) = (FROZEN.to_owned(), THAWED.to_owned());
+            let freezer = Some(FreezerFile { file, frozen, thawed });
+            let started = StartProperties { freezer, ..StartProperties::default() };
+            let pidfd = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty()).unwrap();
+            SandboxProcess::new(SandboxId::new(), Limits::default(), pidfd, started)
+        }
+
+        fn state(&self) -> String {
+            fs::read_to_string(self.folder.path().join("freezer.state")).unwrap()
+        }
+    }
+
+    impl Drop for Rig {
+        fn drop(&mut self) {
+            self.child.kill().unwrap();
+            self.child.wait().unwrap();
+        }
+    }
+
+    /// Under version 1 it would never die, and its group would be frozen for the next sandbox.
+    #[test]
+    fn a_process_that_was_killed_or_has_ended_is_thawed_and_not_paused_again() {
+        let rig = Rig::new();
+        let outcome =
+            || Outcome { end: End::Killed, peak_memory: None, cpu: None, wall: Duration::ZERO };
+        let ends: [&dyn Fn(&SandboxProcess); 2] =
+            [&|process| process.kill(End::Killed), &|process| process.finish(outcome())];
+        for end in ends {
+            let process = rig.process();
+            process.pause().unwrap();
+            assert_eq!(rig.state(), FROZEN);
+            process.resume().unwrap();
+            assert_eq!(rig.state(), THAWED);
+            process.pause().unwrap();
+            end(&process);
+            assert_eq!(rig.state(), THAWED);
+            assert_eq!(process.pause().unwrap_err().raw_os_error(), Some(3));
+            process.resume().unwrap();
+            assert!(process.pause().is_err());
+            assert_eq!(rig.state(), THAWED);
+        }
+    }
+
+    #[test]
+    fn a_process_that_is_killed_just_when_it_is_paused_is_thawed() {
+        let rig = Rig::new();
+        for round in 0..1000 {
+            let process = rig.process();
+            let start = Barrier::new(2);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    start.wait();
+                    drop(process.pause());
+                });
+                start.wait();
+                process.kill(End::Killed);
+            });
+            assert_eq!(rig.state(), THAWED, "round {round}");
         }
     }
 }

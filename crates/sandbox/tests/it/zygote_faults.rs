@@ -133,3 +133,24 @@ fn a_zygote_whose_child_never_finishes_its_set_up_is_killed() {
         }
     });
 }
+
+/// A zygote has 32 places for children in flight. A child that fails after the spawner has found
+/// its process, as one that is killed in its set-up, gives its place back.
+#[test]
+fn children_that_fail_once_they_are_known_leave_room_for_others() {
+    with_spawner(|rig| async move {
+        // The first children can be found, but "go" cannot be sent to them.
+        let deaf = format!("{ENTER}; {TAKE_ID}; number > 32 or sync.shutdown(socket.SHUT_RD)");
+        let (code, zygote) = impostor(&rig, &deaf, "pass").await;
+        let specs = (0..33).map(|_| code.fork("handler:serve")).collect();
+        let mut forks = within(rig.spawner.fork_many(&zygote, specs)).await;
+        drop(forks.pop().unwrap().unwrap());
+        for fork in forks {
+            let error = fork.err();
+            assert!(
+                matches!(&error, Some(Error::Start { step, .. }) if step == "release the child"),
+                "{error:?}"
+            );
+        }
+    });
+}

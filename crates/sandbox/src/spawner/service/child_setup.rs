@@ -9,7 +9,7 @@ use std::time::Instant;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use snowmelt_kernel::packet::PacketSender;
 
-use super::record::{ChildPurpose, Forked, ProcessOrigin, StartPhase, Starting};
+use super::record::{ChildPurpose, Forked, ProcessOrigin, SandboxRecord, StartPhase, Starting};
 use super::{EventSubject, Service};
 use crate::disabled_defences::{Defence, is_disabled};
 use crate::fault::{StepFault, doing};
@@ -115,15 +115,26 @@ impl Service {
         }
     }
 
-    /// Counts one child less of the zygote as in flight.
-    pub(super) fn leave_flight(&mut self, token: SandboxToken) {
-        if let Some(zygote) = self.zygote_of(token) {
-            if let Some(state) = self.zygote(zygote) {
-                state.in_flight = state.in_flight.saturating_sub(1);
-            }
-            // A place in flight is free: the next in the queue takes it.
-            self.fork_queued(zygote);
+    /// Counts a child as in flight no more, now and not a second time at its end.
+    fn leave_flight(&mut self, token: SandboxToken) {
+        let Some(SandboxRecord { origin: ProcessOrigin::Forked(forked), .. }) =
+            self.records.get_mut(&token)
+        else {
+            return;
+        };
+        if std::mem::take(&mut forked.in_flight) {
+            let zygote = forked.zygote;
+            self.free_place(zygote);
         }
+    }
+
+    /// Counts one child less of the zygote as in flight.
+    pub(super) fn free_place(&mut self, zygote: SandboxToken) {
+        if let Some(state) = self.zygote(zygote) {
+            state.in_flight = state.in_flight.saturating_sub(1);
+        }
+        // The next in the queue takes the place.
+        self.fork_queued(zygote);
     }
 
     /// The host user id that was made for this child.

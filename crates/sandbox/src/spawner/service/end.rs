@@ -168,21 +168,13 @@ impl Service {
         self.fail(token, StartFailure::ZygoteLost { zygote });
     }
 
-    /// Ends a sandbox that the server does not know yet and that has no process.
+    /// Ends a sandbox that the server does not know yet, and kills its process if that is known.
     pub(super) fn fail(&mut self, token: SandboxToken, failure: StartFailure) {
-        // Before the record goes, which knows the zygote.
-        self.leave_flight_unless_adopted(token);
         self.kill_sandbox(token);
         let Some((_, phase)) = self.dissolve(token) else { return };
         if let StartPhase::Starting(Starting { answer, .. }) | StartPhase::Importing(answer) = phase
         {
             self.refuse(answer.sequence, failure);
-        }
-    }
-
-    fn leave_flight_unless_adopted(&mut self, token: SandboxToken) {
-        if self.records.get(&token).is_some_and(|record| record.pidfd.is_none()) {
-            self.leave_flight(token);
         }
     }
 
@@ -269,6 +261,13 @@ impl Service {
             }
             ProcessOrigin::Forked(forked) => {
                 self.forget_preforked(forked.zygote, token);
+                // Here, where every child ends: the step that failed may be before or after the one
+                // by which its process is known, and a place that is not given back is lost for the
+                // life of the zygote. After the line above: the next in the queue must not get this
+                // child.
+                if forked.in_flight {
+                    self.free_place(forked.zygote);
+                }
                 self.return_group(forked.zygote, group);
                 if let Some(state) = self.zygote(forked.zygote) {
                     state.give_back(forked.number);

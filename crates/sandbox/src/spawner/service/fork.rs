@@ -121,7 +121,10 @@ impl Service {
                 let reported = None;
                 let died = None;
                 let call = wanted.call();
-                let origin = ProcessOrigin::Forked(Forked { zygote, number, reported, died, call });
+                // Counted below.
+                let in_flight = true;
+                let forked = Forked { zygote, number, in_flight, reported, died, call };
+                let origin = ProcessOrigin::Forked(forked);
                 let id = wanted.id().clone();
                 let below = control.map(below);
                 let pid = 0;

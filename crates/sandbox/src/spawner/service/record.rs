@@ -89,6 +89,8 @@ pub(super) struct Forked {
     pub zygote: SandboxToken,
     /// The first user id of the child, relative to the zygote's range.
     pub number: u32,
+    /// Whether the zygote counts the child as in flight.
+    pub in_flight: bool,
     /// The end that the zygote reported, with CPU time in microseconds.
     pub reported: Option<(EndStatus, u64)>,
     /// The time at which the kernel reported the child's death.

@@ -58,7 +58,7 @@ pub(super) struct ZygoteState {
     below: Numbers,
     /// The cached roots, most recently used last, each with the zygote's number for it.
     roots: Vec<(u32, Root)>,
-    /// The number of children that have not reported their process yet.
+    /// The number of children that are not released to continue their set-up yet.
     pub in_flight: usize,
     /// Children to request later, with the sequence number of their request.
     pub queue: VecDeque<(u64, Wanted)>,
