@@ -10,7 +10,7 @@ use snowmelt_types::SandboxId;
 use super::instance::{Sandbox, Zygote};
 use super::lanes::{Lanes, SpawnerHealth};
 use super::launch::{Launched, Launcher, Options};
-use super::network::NetworkNamespace;
+use super::network::{LaneNetwork, NetworkNamespace};
 use super::pidfd;
 use super::registry::PendingStart;
 use super::request::{Addresses, no_sandbox};
@@ -252,15 +252,15 @@ impl Spawner {
         owner: Option<&Zygote>,
         addresses: Addresses<'_>,
     ) -> Result<NetworkNamespace> {
-        let id = NetworkNamespace::next_id();
         let lane = match owner {
             // Only the lane of the zygote can put its children into a network.
             Some(zygote) => zygote.lane().clone(),
             None => self.lanes.pick(&no_sandbox()).await?,
         };
         let owner = owner.map(|zygote| zygote.id().clone());
-        let namespace = lane.make_network(id, owner, addresses).await?;
-        Ok(NetworkNamespace::new(id, namespace, lane))
+        let network = LaneNetwork::new(lane);
+        let namespace = network.lane().make_network(network.id(), owner, addresses).await?;
+        Ok(NetworkNamespace::new(network, namespace))
     }
 
     /// Starts many programs in one network namespace, like [`Self::start_many`]; their specs name

@@ -13,36 +13,59 @@ use crate::spec::NetworkId;
 /// The next number of a network. Numbers are unique within a process.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// A network namespace for sandboxes of one lane. Dropping it closes the spawner's descriptor; the
-/// kernel removes the namespace after its last sandbox has ended.
-pub struct NetworkNamespace {
+/// A network of one lane, from before its request. Dropping it has the lane drop the network: also
+/// one whose maker does not wait for it any more, which nobody else knows.
+pub(super) struct LaneNetwork {
     id: NetworkId,
-    namespace: OwnedFd,
     lane: Arc<LaneRegistry>,
 }
 
-impl NetworkNamespace {
-    pub(super) fn new(id: NetworkId, namespace: OwnedFd, lane: Arc<LaneRegistry>) -> Self {
-        Self { id, namespace, lane }
+impl LaneNetwork {
+    pub fn new(lane: Arc<LaneRegistry>) -> Self {
+        Self { id: NetworkId(NEXT.fetch_add(1, Ordering::Relaxed)), lane }
     }
 
-    pub(super) fn next_id() -> NetworkId {
-        NetworkId(NEXT.fetch_add(1, Ordering::Relaxed))
+    pub fn id(&self) -> NetworkId {
+        self.id
+    }
+
+    pub fn lane(&self) -> &Arc<LaneRegistry> {
+        &self.lane
+    }
+}
+
+impl Drop for LaneNetwork {
+    fn drop(&mut self) {
+        // The lane handles packets in order, and ignores the id of a network that it has not made.
+        self.lane.post(no_sandbox(), SpawnerOperation::DropNetwork { network: self.id });
+    }
+}
+
+/// A network namespace for sandboxes of one lane. Dropping it closes the spawner's descriptor; the
+/// kernel removes the namespace after its last sandbox has ended.
+pub struct NetworkNamespace {
+    network: LaneNetwork,
+    namespace: OwnedFd,
+}
+
+impl NetworkNamespace {
+    pub(super) fn new(network: LaneNetwork, namespace: OwnedFd) -> Self {
+        Self { network, namespace }
     }
 
     /// The id of the network in specs.
     pub fn id(&self) -> NetworkId {
-        self.id
+        self.network.id()
     }
 
     /// Whether sandboxes can still be put into the network. They cannot once the lane that made it
     /// has ended.
     pub fn is_alive(&self) -> bool {
-        self.lane.load().is_some()
+        self.lane().load().is_some()
     }
 
     pub(super) fn lane(&self) -> &Arc<LaneRegistry> {
-        &self.lane
+        self.network.lane()
     }
 }
 
@@ -54,12 +77,6 @@ impl AsFd for NetworkNamespace {
 
 impl fmt::Debug for NetworkNamespace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NetworkNamespace").field("id", &self.id).finish_non_exhaustive()
-    }
-}
-
-impl Drop for NetworkNamespace {
-    fn drop(&mut self) {
-        self.lane.post(no_sandbox(), SpawnerOperation::DropNetwork { network: self.id });
+        f.debug_struct("NetworkNamespace").field("id", &self.id()).finish_non_exhaustive()
     }
 }

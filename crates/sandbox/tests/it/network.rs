@@ -2,8 +2,9 @@
 
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
 
-use crate::harness::{ask, python, read_all, spec, with_spawner, within};
+use crate::harness::{ask, python, read_all, spec, until, with_spawner, within};
 use crate::zygote::{Code, child, zygote};
 use snowmelt_kernel::bpf::Map;
 use snowmelt_kernel::notify::{CallAnswer, NotifyListener, calls};
@@ -42,6 +43,30 @@ fn a_program_of_a_job_is_in_its_network_and_the_next_one_is_not() {
         let elsewhere = rig.printed(SOCKETS).await;
         assert!(elsewhere.ends_with(WITHOUT), "{elsewhere}");
         assert!(!elsewhere.starts_with(&number(&network).to_string()), "{elsewhere}");
+    });
+}
+
+#[test]
+fn a_network_that_nobody_waits_for_any_more_is_dropped() {
+    with_spawner(|rig| async move {
+        let lane = rig.spawner.health().processes[0];
+        let networks = || {
+            let files = std::fs::read_dir(format!("/proc/{lane}/fd")).unwrap().flatten();
+            let targets = files.filter_map(|file| std::fs::read_link(file.path()).ok());
+            targets.filter(|target| target.to_string_lossy().starts_with("net:")).count()
+        };
+        let before = networks();
+        let network = within(rig.spawner.make_network(None)).await.unwrap();
+        assert_eq!(networks(), before + 1);
+        drop(network);
+        for _ in 0..8 {
+            // It is requested, and the answer is not waited for.
+            let making = rig.spawner.make_network(None);
+            assert!(tokio::time::timeout(Duration::ZERO, making).await.is_err());
+        }
+        // The lane handles this request after those.
+        within(rig.spawner.make_network(None)).await.unwrap();
+        until("all networks are dropped", || networks() == before).await;
     });
 }
 

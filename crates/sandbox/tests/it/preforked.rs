@@ -1,5 +1,6 @@
 //! Children that a zygote forks before anybody requests them.
 
+use snowmelt_sandbox::Error;
 use snowmelt_types::End;
 
 use crate::harness::{Rig, ask, until, with_spawner, within};
@@ -42,6 +43,21 @@ fn a_killed_preforked_child_does_not_affect_the_next_request() {
         let next = child(&rig, &zygote, &code).await;
         assert_ne!(next.pid(), preforked);
         assert_eq!(ask(&next, "'alive'").unwrap(), "alive");
+    });
+}
+
+#[test]
+fn a_refused_request_leaves_the_preforked_child_to_the_next() {
+    with_spawner(|rig| async move {
+        let code = Code::new(&[]);
+        let zygote = zygote(&rig, &code, &[]).await;
+        let first = child(&rig, &zygote, &code).await;
+        let preforked = preforked_child(&rig, &[zygote.pid(), first.pid()]).await;
+        let mut twin = code.fork("handler:serve");
+        twin.id = first.id().clone();
+        let refused = within(rig.spawner.fork(&zygote, twin)).await.err();
+        assert!(matches!(refused, Some(Error::Spec { .. })), "{refused:?}");
+        assert_eq!(child(&rig, &zygote, &code).await.pid(), preforked);
     });
 }
 

@@ -1,9 +1,12 @@
 //! Zygotes and children that fail, use too much, or break the protocol.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use snowmelt_sandbox::{Error, Zygote};
 use snowmelt_types::{ByteSize, End};
 
-use crate::harness::{Rig, ask, until, with_spawner, within};
+use crate::harness::{Rig, ask, is_root, runtime, until, with_spawner, within};
 use crate::zygote::{Code, child, zygote};
 
 #[test]
@@ -48,7 +51,7 @@ fn a_zygote_with_endless_imports_ends_when_the_caller_stops_waiting() {
     with_spawner(|rig| async move {
         let code = Code::new(&[("endless.py", "import time\nwhile True: time.sleep(1)")]);
         let spec = code.zygote(&["endless"]);
-        let waited = std::time::Duration::from_millis(300);
+        let waited = Duration::from_millis(300);
         assert!(tokio::time::timeout(waited, rig.spawner.start_zygote(spec)).await.is_err());
         until("the zygote is gone", || rig.processes().is_empty()).await;
     });
@@ -152,5 +155,38 @@ fn children_that_fail_once_they_are_known_leave_room_for_others() {
                 "{error:?}"
             );
         }
+    });
+}
+
+/// The server would count the lane as busy for ever, and start another one for its next programs.
+#[test]
+fn a_fork_that_is_cancelled_in_the_queue_is_answered() {
+    if !is_root() {
+        return eprintln!("skipped: only root can make sandboxes with limits");
+    }
+    runtime().block_on(async {
+        let rig = Arc::new(Rig::with_lanes(2));
+        let (code, zygote) = impostor(&rig, "time.sleep(600)", "pass").await;
+        let zygote = Arc::new(zygote);
+        let specs = (0..32).map(|_| code.fork("handler:serve")).collect();
+        let in_flight = tokio::spawn({
+            let (rig, zygote) = (rig.clone(), zygote.clone());
+            async move { rig.spawner.fork_many(&zygote, specs).await }
+        });
+        until("all places are taken", || rig.processes().len() > 32).await;
+        let queued = rig.spawner.fork(&zygote, code.fork("handler:serve"));
+        assert!(tokio::time::timeout(Duration::from_millis(100), queued).await.is_err());
+        in_flight.abort();
+        assert!(in_flight.await.unwrap_err().is_cancelled());
+        drop(zygote);
+        until("the zygote is gone", || rig.processes().is_empty()).await;
+        // Each finds the lane idle, so there is nothing for another lane to do.
+        for _ in 0..12 {
+            rig.printed("print('alone')").await;
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert_eq!(rig.spawner.health().processes.len(), 1);
+        within(rig.spawner.shutdown()).await.unwrap();
+        rig.assert_nothing_left();
     });
 }

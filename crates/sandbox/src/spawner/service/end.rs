@@ -299,16 +299,23 @@ impl Service {
 
     /// Kills the sandbox of this id, started or starting.
     pub(super) fn kill(&mut self, id: &SandboxId) {
-        for record in self.records.values_mut() {
-            if let Some(state) = &mut record.zygote {
-                state.queue.retain(|(_, wanted)| wanted.id() != id);
-            }
+        let cancelled = || StartFailure::Spec { reason: "it was cancelled".to_owned() };
+        let mut withdrawn = Vec::new();
+        for state in self.records.values_mut().filter_map(|record| record.zygote.as_mut()) {
+            state.queue.retain(|(sequence, wanted)| {
+                let stays = wanted.id() != id;
+                withdrawn.extend((!stays).then_some(*sequence));
+                stays
+            });
         }
+        // Answered although nobody waits: until the answer the server counts this lane as busy with
+        // the request.
+        withdrawn.into_iter().for_each(|sequence| self.refuse(sequence, cancelled()));
         let Some(token) = self.find(id) else { return };
         match self.records.get(&token).and_then(|record| record.pidfd.as_ref()) {
             Some(_) => self.kill_sandbox(token),
             // Its child finds the socket pair closed, and ends.
-            None => self.fail(token, StartFailure::Spec { reason: "it was cancelled".to_owned() }),
+            None => self.fail(token, cancelled()),
         }
     }
 

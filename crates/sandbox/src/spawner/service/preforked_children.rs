@@ -49,10 +49,14 @@ impl Service {
             }
             return Ok(false);
         };
-        // Before the child is handed over: the slot is for the next child from now on.
-        state.preforked = next;
-        // Only for its checks of the id: the child keeps the token that it has.
+        // Only for its checks of the id: the child keeps the token that it has. Before it leaves its
+        // slot: a request that is refused must not take the child from the next one, or leave it
+        // without anybody who knows it.
         self.new_token(&spec.id)?;
+        // Before the child is handed over: the slot is for the next child from now on.
+        if let Some(state) = self.zygote(zygote) {
+            state.preforked = next;
+        }
         Ok(self.hand_over(token, sequence, spec))
     }
 
