@@ -74,7 +74,7 @@ fn a_killed_builder_leaves_only_complete_blobs_and_images() {
 /// Kills a builder after `lines` lines and, so that the moments vary, a little later.
 fn kill_after(scratch: &Path, lines: usize, later: usize) {
     let mut builder = Command::new(std::env::current_exe().unwrap());
-    builder.args(["--exact", "killed::builder_to_be_killed", "--nocapture"]);
+    builder.args(["--exact", "crashes::builder_to_be_killed", "--nocapture"]);
     builder.env("SNOWMELT_TEST_BUILD", scratch).stdout(Stdio::piped());
     let mut builder = builder.spawn().unwrap();
     let told = BufReader::new(builder.stdout.take().unwrap()).lines().map(Result::unwrap);

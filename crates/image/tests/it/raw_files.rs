@@ -154,7 +154,7 @@ fn a_killed_writer_leaves_only_complete_files() {
     let files = RawFiles::new(scratch.path(), ROOM);
     for round in 0..6 {
         let mut writer = Command::new(std::env::current_exe().unwrap());
-        writer.args(["--exact", "raw::writer_to_be_killed", "--nocapture"]);
+        writer.args(["--exact", "raw_files::writer_to_be_killed", "--nocapture"]);
         let mut writer =
             writer.env("SNOWMELT_TEST_RAW", scratch.path()).stdout(Stdio::piped()).spawn().unwrap();
         let told = BufReader::new(writer.stdout.take().unwrap()).lines().map(Result::unwrap);
