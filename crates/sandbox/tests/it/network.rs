@@ -65,7 +65,7 @@ fn a_network_that_nobody_waits_for_any_more_is_dropped() {
             // It is requested, and the answer is not waited for: even the shortest time-out may be
             // longer than the making.
             let mut making = pin!(rig.spawner.make_network(None));
-            poll_fn(|context| Poll::Ready(drop(making.as_mut().poll(context)))).await;
+            drop(poll_fn(|context| Poll::Ready(making.as_mut().poll(context))).await);
         }
         // The lane handles this request after those.
         within(rig.spawner.make_network(None)).await.unwrap();
