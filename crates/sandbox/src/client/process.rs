@@ -268,7 +268,8 @@ mod tests {
         fn process(&self) -> SandboxProcess {
             let file = self.folder.path().join("freezer.state");
             fs::write(&file, THAWED).unwrap();
-            let (frozen, thawed) = (FROZEN.to_owned(), THAWED.to_owned());
+            let frozen = FROZEN.to_owned();
+            let thawed = THAWED.to_owned();
             let freezer = Some(FreezerFile { file, frozen, thawed });
             let started = StartProperties { freezer, ..StartProperties::default() };
             let pidfd = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty()).unwrap();

@@ -170,7 +170,8 @@ fn a_fork_that_is_cancelled_in_the_queue_is_answered() {
         let zygote = Arc::new(zygote);
         let specs = (0..32).map(|_| code.fork("handler:serve")).collect();
         let in_flight = tokio::spawn({
-            let (rig, zygote) = (rig.clone(), zygote.clone());
+            let rig = rig.clone();
+            let zygote = zygote.clone();
             async move { rig.spawner.fork_many(&zygote, specs).await }
         });
         until("all places are taken", || rig.processes().len() > 32).await;
