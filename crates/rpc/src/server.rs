@@ -93,7 +93,7 @@ pub const TENANTS: Bounds = Bounds { connections: 4096, ..NETWORK };
 pub struct AcceptedConnection<S> {
     /// The connection.
     pub stream: S,
-    /// Who is at the other end.
+    /// The process at the other end.
     pub peer: Peer,
     /// The address of the other end; `None` on a unix socket.
     pub address: Option<IpAddr>,
@@ -258,7 +258,9 @@ async fn connection(
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(admission.clone());
         request.extensions_mut().insert(peer);
-        user.clone().map(|user| request.extensions_mut().insert(user));
+        if let Some(user) = user.clone() {
+            request.extensions_mut().insert(user);
+        }
         state.store(true, Ordering::Relaxed);
         let state = Arc::clone(&state);
         let answer = routes.call(request.map(body));

@@ -57,9 +57,20 @@ pub(crate) fn id(text: &str) -> Option<&str> {
     (are_digits(id, ID_BYTES) && are_digits(secret, SECRET_BYTES)).then_some(id)
 }
 
-/// Returns whether a text has this digest, in a time that does not depend on where it differs.
+/// Returns whether a text has this digest.
 pub(crate) fn has_digest(text: &str, digest: &Digest) -> bool {
-    Digest::of(text).as_str().as_bytes().ct_eq(digest.as_str().as_bytes()).into()
+    is_same(&Digest::of(text), digest)
+}
+
+/// Compares two digests in a time that does not depend on where they differ.
+pub(crate) fn is_same(one: &Digest, other: &Digest) -> bool {
+    one.as_str().as_bytes().ct_eq(other.as_str().as_bytes()).into()
+}
+
+/// Makes the error of a request whose key is over.
+pub(crate) fn ended() -> ErrorReport {
+    ErrorReport::new(Code::TOKEN_REFUSED, "the key of the request has expired or was revoked")
+        .hint("ask an administrator of the tenant for another one")
 }
 
 /// How long a key lasts. What its holder has begun ends with it.

@@ -7,6 +7,7 @@
 //! | what code may name that comes over the network | `remote_code` |
 //! | the text of keys, and how long a key lasts | `key` |
 //! | tokens of clients on other hosts, in a file | `tokens` |
+//! | the version of a file that is read again when it changes | `file_version` |
 //! | modes of the state folder, its files and the socket | `permissions` |
 //! | secrets of functions, read where references lead | `secrets` |
 //! | removal of paths from errors | `redaction` |
@@ -14,6 +15,7 @@
 //! Invariant: the rights of a request come from its connection and from files of the platform. What
 //! a request says of its tenant is checked against them, and never adds a right.
 
+pub(crate) mod file_version;
 pub(crate) mod identity;
 pub(crate) mod key;
 pub mod permissions;

@@ -6,7 +6,7 @@
 //! Invariants: the file has digests and no token, and no log has a token. A file that cannot be
 //! read, or has a line that is wrong, gives no access at all.
 
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use std::sync::{Mutex, PoisonError};
 
 use chrono::{DateTime, NaiveDate};
 use snowmelt_types::{Code, Digest, ErrorReport, Role, Tenant};
-use subtle::ConstantTimeEq;
 
+use super::file_version::FileVersion;
 use super::identity::KeyHolder;
-use super::key::{PREFIX, random_digits};
+use super::key::{PREFIX, is_same, random_digits};
 
 /// Bytes of a token, before they are written as text.
 const TOKEN_BYTES: usize = 32;
@@ -37,7 +37,7 @@ pub struct Tokens {
 /// The tokens of the file when it was read.
 #[derive(Debug, Default)]
 struct TokenTable {
-    version: Option<TokenFileVersion>,
+    version: Option<FileVersion>,
     tokens: Vec<TokenLine>,
 }
 
@@ -50,10 +50,6 @@ struct TokenLine {
     /// When it ends, in milliseconds since 1970.
     until_ms: Option<u64>,
 }
-
-/// A value that differs between two versions of a file: device, inode, length, and when its
-/// content, owner or mode was changed.
-type TokenFileVersion = (u64, u64, u64, i64, i64);
 
 impl Tokens {
     /// Reads the tokens of a file, which must be valid now. An optional one may be missing.
@@ -77,21 +73,17 @@ impl Tokens {
         let given = Digest::of(token);
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         self.refresh(&mut known);
-        // Each is compared, in a time that does not depend on where they differ.
-        let same = |digest: &Digest| -> bool {
-            digest.as_str().as_bytes().ct_eq(given.as_str().as_bytes()).into()
-        };
-        let found = known
-            .tokens
-            .iter()
-            .fold(None, |found, line| if same(&line.digest) { Some(line) } else { found })?;
+        // Each is compared, whichever is found.
+        let found = known.tokens.iter().fold(None, |found, line| {
+            if is_same(&line.digest, &given) { Some(line) } else { found }
+        })?;
         let tenant = found.tenant.clone();
         let holder = KeyHolder { tenant, role: found.role, grants: Vec::new(), key: None };
         Some((holder, found.until_ms))
     }
 
     fn refresh(&self, known: &mut TokenTable) {
-        let now = std::fs::metadata(&self.path).ok().map(|found| version(&found));
+        let now = std::fs::metadata(&self.path).ok().map(|found| FileVersion::new(&found));
         if now == known.version && (now.is_some() || self.is_optional) {
             return;
         }
@@ -168,11 +160,7 @@ pub(crate) fn check_tenant(tenant: &Tenant, role: Role) -> Result<(), String> {
     }
 }
 
-fn version(found: &Metadata) -> TokenFileVersion {
-    (found.dev(), found.ino(), found.len(), found.ctime(), found.ctime_nsec())
-}
-
-fn read(path: &Path) -> Result<(TokenFileVersion, Vec<TokenLine>), String> {
+fn read(path: &Path) -> Result<(FileVersion, Vec<TokenLine>), String> {
     let opened = File::open(path).and_then(|file| file.metadata().map(|found| (file, found)));
     let (file, found) = opened.map_err(|error| error.to_string())?;
     if found.uid() != 0 && found.uid() != rustix::process::geteuid().as_raw() {
@@ -190,7 +178,7 @@ fn read(path: &Path) -> Result<(TokenFileVersion, Vec<TokenLine>), String> {
     let tokens = lines.map(|(number, line)| {
         parse(line).map_err(|problem| format!("line {number} is not valid: {problem}"))
     });
-    Ok((version(&found), tokens.collect::<Result<_, _>>()?))
+    Ok((FileVersion::new(&found), tokens.collect::<Result<_, _>>()?))
 }
 
 fn parse(line: &str) -> Result<TokenLine, String> {

@@ -22,7 +22,7 @@ use snowmelt_rpc::{Admission, Peer, Problem};
 use snowmelt_types::{Code, ErrorReport};
 
 use crate::access::identity::{Identity, named, unknown};
-use crate::access::key::KeyLife;
+use crate::access::key::{KeyLife, ended};
 use crate::access::routes::{Reach, RouteRule, of_path};
 use crate::access::tokens::Tokens;
 use crate::state::keys::Keys;
@@ -134,11 +134,6 @@ impl hyper::body::Body for UntilOver {
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
     }
-}
-
-fn ended() -> ErrorReport {
-    ErrorReport::new(Code::TOKEN_REFUSED, "the key of the request has expired or was revoked")
-        .hint("ask an administrator of the tenant for another one")
 }
 
 fn enter(identity: Identity, request: &mut Request) {

@@ -1,14 +1,14 @@
 //! The files of the server's certificate and its key, which whoever renews the certificate replaces
 //! while the server runs.
 
-use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use snowmelt_rpc::tls::Certificate;
 use snowmelt_types::{Code, ErrorReport};
 use tokio_util::sync::CancellationToken;
+
+use crate::access::file_version::FileVersion;
 
 /// The interval at which the files are looked at.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
@@ -22,9 +22,8 @@ pub struct CertificateFiles {
     pub key: PathBuf,
 }
 
-/// A value that differs between two versions of both files: of each the device, inode, length, and
-/// when its content, owner or mode was changed. `None` for a file that cannot be read.
-type Versions = [Option<(u64, u64, u64, i64, i64)>; 2];
+/// The versions of both files; `None` for one that cannot be read.
+type Versions = [Option<FileVersion>; 2];
 
 impl CertificateFiles {
     /// Reads the files.
@@ -70,10 +69,8 @@ impl CertificateFiles {
     }
 
     fn versions(&self) -> Versions {
-        let version = |found: Metadata| {
-            (found.dev(), found.ino(), found.len(), found.ctime(), found.ctime_nsec())
-        };
-        [&self.chain, &self.key].map(|path| std::fs::metadata(path).ok().map(version))
+        let version = |path: &PathBuf| Some(FileVersion::new(&std::fs::metadata(path).ok()?));
+        [version(&self.chain), version(&self.key)]
     }
 }
 

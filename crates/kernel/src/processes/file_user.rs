@@ -81,8 +81,8 @@ fn is_ready(user: &FileUser, began: &SyncSender<io::Result<()>>) -> bool {
     began.send(result).is_ok() && is_ready
 }
 
-/// Gives the calling thread a mount namespace without `/proc` and without file systems of users.
-/// What is mounted later does not appear there.
+/// Gives the calling thread a mount namespace without `/proc` and without file systems of users. Later
+/// mounts do not appear in it.
 fn hide_mounts() -> io::Result<()> {
     unshare(flags::MOUNT)?;
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;

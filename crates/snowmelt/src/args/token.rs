@@ -87,7 +87,7 @@ pub struct NewTokenArgs {
     /// The tenant [default: that of the command]
     #[arg(value_parser = str::parse::<Tenant>, value_name = "TENANT")]
     pub holder: Option<Tenant>,
-    /// What the key may do: reader, caller, developer, administrator or operator
+    /// Role of the key: reader, caller, developer, administrator or operator
     #[arg(long, value_name = "ROLE", value_parser = str::parse::<Role>, default_value = "developer")]
     pub role: Role,
     /// Only functions of this name, in which * stands for any text (repeatable)
@@ -96,7 +96,7 @@ pub struct NewTokenArgs {
     /// How long the key lasts [default: until it is revoked]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub expires: Option<Duration>,
-    /// What the key is for
+    /// Purpose of the key, in a line
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub note: String,
     /// Write a line with the digest into this file, instead of a key into the platform's state

@@ -53,6 +53,13 @@ struct KeyEntry {
     stored_ms: AtomicU64,
 }
 
+/// The numbers of keys of a tenant, and of all tenants.
+#[derive(Clone, Copy, Debug)]
+struct KeyCounts {
+    own: usize,
+    all: usize,
+}
+
 impl KeyEntry {
     fn new(record: KeyRecord, used_ms: u64) -> Self {
         let until = watch::Sender::new(record.expires_ms);
@@ -250,13 +257,6 @@ impl Keys {
         }
         self.make_room(by, &new.tenant).await?;
         let changed: Vec<_> = replaced.into_iter().chain([new.clone()]).collect();
-        // It may have been revoked meanwhile.
-        let is_there = |id: &str| !self.ids(|entry| entry.record.id == id).is_empty();
-        if let [old, _] = &changed[..]
-            && !is_there(&old.id)
-        {
-            return Err(missing(&old.id));
-        }
         self.records.put_keys(&changed).await?;
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         for record in changed {
@@ -277,10 +277,7 @@ impl Keys {
         let Some(id) = by.key() else { return Ok(None) };
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         let own = table.get(id).filter(|entry| !entry.has_expired(now_ms()));
-        own.map(|entry| entry.record.expires_ms).ok_or_else(|| {
-            let message = "the key of the request has expired or was revoked";
-            ErrorReport::new(Code::TOKEN_REFUSED, message)
-        })
+        own.map(|entry| entry.record.expires_ms).ok_or_else(key::ended)
     }
 
     /// Refuses a further key where there are the most. Keys that have expired make room. Operators
@@ -289,10 +286,10 @@ impl Keys {
         let counts = || {
             let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
             let own = table.values().filter(|entry| entry.record.tenant == *tenant).count();
-            (own, table.len())
+            KeyCounts { own, all: table.len() }
         };
         let max_all = if by.is_operator() { usize::MAX } else { MAX_KEYS };
-        let is_full = |(own, all): (usize, usize)| own >= MAX_OF_TENANT || all >= max_all;
+        let is_full = |counts: KeyCounts| counts.own >= MAX_OF_TENANT || counts.all >= max_all;
         if is_full(counts()) {
             let now = now_ms();
             self.forget(self.ids(|entry| entry.has_expired(now))).await?;
@@ -301,7 +298,7 @@ impl Keys {
         if !is_full(now) {
             return Ok(());
         }
-        let message = if now.0 >= MAX_OF_TENANT {
+        let message = if now.own >= MAX_OF_TENANT {
             format!("tenant `{tenant}` has {MAX_OF_TENANT} keys, which are the most")
         } else {
             format!("all tenants together have {MAX_KEYS} keys, which are the most")

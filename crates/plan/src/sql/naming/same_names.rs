@@ -136,13 +136,14 @@ fn name_places(query: &mut Query) {
         matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. })
     };
     let known = select.projection.iter().take_while(|item| is_known(item)).count();
-    let unclear = |(index, item): (usize, &SelectItem)| match item {
+    let unclear = |place: usize, item: &SelectItem| match item {
         SelectItem::UnnamedExpr(expr) => {
-            index < known && places.contains(&(index + 1)) && !is_converted(expr)
+            place <= known && places.contains(&place) && !is_converted(expr)
         }
         _ => false,
     };
-    let unclear: Vec<bool> = select.projection.iter().enumerate().map(unclear).collect();
+    let items = (1..).zip(&select.projection);
+    let unclear: Vec<bool> = items.map(|(place, item)| unclear(place, item)).collect();
     name(&mut select.projection, &unclear);
 }
 
