@@ -52,7 +52,7 @@ pub fn peer_user(socket: impl AsFd) -> io::Result<FileUser> {
         if result == 0 {
             groups.truncate(found);
             let user = peer.uid.as_raw();
-            return Ok(FileUser { user, group: peer.gid.as_raw(), groups });
+            return Ok(FileUser { user, group: peer.gid.as_raw(), groups, connection: None });
         }
         let error = io::Error::last_os_error();
         // The kernel says how many there are.

@@ -1,15 +1,18 @@
 //! Files that are opened with the rights of another user than that of this process.
 
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, SyncSender, channel, sync_channel};
 use std::{fs, io};
 
 use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
-use rustix::process::Gid;
+use rustix::process::{DumpableBehavior, Gid, set_dumpable_behavior};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_thread_groups};
 use serde::{Deserialize, Serialize};
 
 use super::namespace::{flags, unshare};
+use super::process::give_up_root;
 use crate::mount::attributes::unescape;
 
 /// A user of this machine, as the kernel knows a process: its number, group and further groups.
@@ -21,7 +24,46 @@ pub struct FileUser {
     pub group: u32,
     /// The numbers of the further groups.
     pub groups: Vec<u32>,
+    /// The connection of the user, by which the kernel proves who it is to another process of this
+    /// machine; `None` where this process needs no proof.
+    #[serde(skip)]
+    pub connection: Option<UserConnection>,
 }
+
+impl FileUser {
+    /// Returns whether there is a proof for another process, because this process is not root.
+    pub fn is_proven(&self) -> bool {
+        self.connection.is_some()
+    }
+}
+
+/// An open connection of a user of this machine.
+#[derive(Clone, Debug)]
+pub struct UserConnection(Arc<OwnedFd>);
+
+impl UserConnection {
+    /// Keeps a copy of a connection.
+    ///
+    /// # Errors
+    /// `EMFILE` if this process has too many open files.
+    pub fn of(socket: impl AsFd) -> io::Result<Self> {
+        Ok(Self(Arc::new(socket.as_fd().try_clone_to_owned()?)))
+    }
+}
+
+impl AsFd for UserConnection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl PartialEq for UserConnection {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for UserConnection {}
 
 /// How often file systems of users are hidden that appear meanwhile.
 const MAX_ROUNDS: usize = 8;
@@ -72,6 +114,19 @@ impl FileUserThread {
         self.work.send(work).map_err(|_| io::Error::other("the thread has ended"))?;
         result.recv().map_err(io::Error::other)
     }
+}
+
+/// Gives this single-threaded process of root the rights of a user to files for good, and the view of
+/// the file system of a [`FileUserThread`]. Root keeps the right to read all files, and nothing else.
+///
+/// # Errors
+/// The error of the first step that failed; the process must end then.
+pub fn become_file_user(user: &FileUser) -> io::Result<()> {
+    hide_mounts()?;
+    give_up_root(user.user, user.group, &user.groups)?;
+    // A user may not look into the process that answers for it, nor stop it with a debugger.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    Ok(())
 }
 
 /// Prepares the calling thread, and reports it.
@@ -162,7 +217,7 @@ mod tests {
     use super::*;
 
     fn user(user: u32, groups: &[u32]) -> FileUser {
-        FileUser { user, group: user, groups: groups.to_vec() }
+        FileUser { user, group: user, groups: groups.to_vec(), connection: None }
     }
 
     fn open_as(of: FileUser, path: &std::path::Path) -> io::Result<File> {

@@ -1,7 +1,7 @@
 //! The end of processes, and the removal of their privileges.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -126,15 +126,69 @@ fn set_capabilities(set: u64) -> io::Result<()> {
 
 /// Sets real, effective and saved ids of this single-threaded process, group first.
 pub fn become_user(uid: u32, gid: u32) -> io::Result<()> {
-    // SAFETY: a count of zero reads no memory; the rest are plain numbers.
+    become_user_in_groups(uid, gid, &[])
+}
+
+/// Becomes a user like [`become_user`], with these further groups.
+pub fn become_user_in_groups(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> {
+    // SAFETY: the kernel reads as many numbers as the slice has; the rest are plain numbers.
     let results = unsafe {
         [
-            libc::setgroups(0, std::ptr::null()),
+            libc::setgroups(groups.len(), groups.as_ptr()),
             libc::setresgid(gid, gid, gid),
             libc::setresuid(uid, uid, uid),
         ]
     };
     if results == [0; 3] { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Gives up the rights of root for good: becomes a user without capabilities, which no program that
+/// is executed later gets back. Who becomes root itself (user 0) keeps the right to read all files. The files of this process in `/proc` belong to the user then, so
+/// the process can still open its own descriptors by their paths there.
+pub fn give_up_root(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> {
+    prctl(libc::PR_SET_NO_NEW_PRIVS, 1)?;
+    keep_only_capabilities(&[CAP_DAC_READ_SEARCH, CAP_SETGID, CAP_SETUID])?;
+    become_user_in_groups(uid, gid, groups)?;
+    set_capabilities(if uid == 0 { 1 << CAP_DAC_READ_SEARCH } else { 0 })?;
+    prctl(libc::PR_SET_DUMPABLE, 1)
+}
+
+const CAP_DAC_READ_SEARCH: u32 = 2;
+/// Capabilities by which a process changes its groups and its user.
+const CAP_SETGID: u32 = 6;
+const CAP_SETUID: u32 = 7;
+
+/// Makes the ends of children readable from a descriptor instead of a signal of this process
+/// (`SIGCHLD`, signalfd(2)); it does not block.
+pub fn child_ends() -> io::Result<OwnedFd> {
+    // SAFETY: all-zero is a valid value of the set, which the calls fill and read while it lives.
+    let descriptor = unsafe {
+        let mut signals: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut signals);
+        libc::sigaddset(&raw mut signals, libc::SIGCHLD);
+        let blocked =
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const signals, std::ptr::null_mut());
+        if blocked != 0 {
+            return Err(io::Error::from_raw_os_error(blocked));
+        }
+        libc::signalfd(-1, &raw const signals, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+    };
+    match descriptor {
+        -1 => Err(io::Error::last_os_error()),
+        // SAFETY: the kernel has just made this descriptor, which has no other owner.
+        descriptor => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),
+    }
+}
+
+/// Becomes a user like [`become_user`], with these capabilities (their numbers) and no others, also
+/// for programs that are executed later.
+pub fn become_user_keeping(uid: u32, gid: u32, kept: &[u32]) -> io::Result<()> {
+    let before: Vec<u32> = kept.iter().copied().chain([CAP_SETGID, CAP_SETUID]).collect();
+    keep_only_capabilities(&before)?;
+    prctl(libc::PR_SET_NO_NEW_PRIVS, 1)?;
+    prctl(libc::PR_SET_KEEPCAPS, 1)?;
+    become_user(uid, gid)?;
+    set_capabilities(kept.iter().fold(0, |set, capability| set | 1 << capability))
 }
 
 /// Becomes a user like [`become_user`], but keeps SYS_ADMIN, SETUID and SETGID for the next steps,
