@@ -13,5 +13,6 @@ pub fn launch() -> Result<SpawnerProcess> {
         spawner_command: vec![OsString::from("/proc/self/exe"), OsString::from("spawner")],
         parent_cgroup: format!("snowmelt/{name}"),
         total: Default::default(),
+        server_user: None,
     })?)
 }

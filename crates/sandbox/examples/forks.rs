@@ -62,6 +62,7 @@ async fn main() -> Result<(), Failure> {
         spawner_command: vec![program.into()],
         parent_cgroup: format!("snowmelt/forks-{}", std::process::id()),
         total: Default::default(),
+        server_user: None,
     };
     let spawner = Spawner::launch(options)?.attach()?;
     let bind = |source: PathBuf, target: &str| Bind { source, target: target.into() };

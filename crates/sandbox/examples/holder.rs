@@ -21,6 +21,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         spawner_command: spawner.split_whitespace().map(Into::into).collect(),
         parent_cgroup: cgroup,
         total: Default::default(),
+        server_user: None,
     };
     let spawner = Spawner::launch(options)?.attach()?;
     let bind = Bind { source: PathBuf::from(&prefix), target: PathBuf::from(&prefix) };

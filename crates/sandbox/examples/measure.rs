@@ -26,6 +26,7 @@ async fn main() -> Result<(), Failure> {
         spawner_command: vec![spawner.into()],
         parent_cgroup: format!("snowmelt/measure-{}", std::process::id()),
         total: Default::default(),
+        server_user: None,
     };
     let spawner = Spawner::launch(options)?.attach()?;
     let root = Root {

@@ -35,6 +35,7 @@ async fn main() -> Result<(), Failure> {
         spawner_command: vec![spawner.into(), mark.clone().into()],
         parent_cgroup: cgroup,
         total: Default::default(),
+        server_user: None,
     })?;
     let process = process.with_lanes(3);
     println!("{}", process.pid());

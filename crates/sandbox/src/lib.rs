@@ -34,13 +34,15 @@ mod times;
 
 pub use cgroup::unified_group;
 pub use client::{
-    NetworkNamespace, Options, Sandbox, Spawner, SpawnerHealth, SpawnerProcess, Zygote, sweep,
+    NetworkNamespace, Options, Privileges, Sandbox, Spawner, SpawnerHealth, SpawnerProcess, Zygote,
+    delegate, sweep,
 };
 pub use error::Error;
 pub use message::{Imported, ZygoteReady};
 pub use namespaces::NAMESPACES;
 pub use probe::{Probe, probe};
 pub use root::root_of_image;
+pub use run_dir::{clean_lane, remove as clean_run_dir};
 pub use spawner::spawner_main;
 pub use spec::{
     Base, Bind, CHANNEL_FD, ForkSpec, ImageBind, Limits, MAX_WRITABLE, MountedImage, Network,

@@ -29,6 +29,8 @@ pub struct Setup {
     pub parent_cgroup: String,
     /// The limits of that control group.
     pub total: Total,
+    /// The user who connects to sandboxes and pauses them; `None` is root.
+    pub server_user: Option<u32>,
 }
 
 /// A packet while a spawner is set up, with the pidfd of a process that it has made: first of init,

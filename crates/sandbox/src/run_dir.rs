@@ -21,8 +21,19 @@ pub(crate) fn remove_if_last(path: &Path, parent: &str) -> Result<()> {
     if is_last { remove_path(path) } else { Ok(()) }
 }
 
+/// Removes the control groups of one dead lane below `parent`.
+///
+/// # Errors
+/// The error of the group that cannot be removed.
+pub fn clean_lane(parent: &str, lane: u32) -> Result<()> {
+    cgroup::remove_lane(cgroup::detect()?.as_ref(), parent, lane)
+}
+
 /// Removes the control groups below `parent` and the run directory.
-pub(crate) fn remove(path: &Path, parent: &str) -> Result<()> {
+///
+/// # Errors
+/// The error of the group or folder that cannot be removed.
+pub fn remove(path: &Path, parent: &str) -> Result<()> {
     if let Ok(backend) = cgroup::detect() {
         cgroup::remove_tree(backend.as_ref(), parent)?;
     }

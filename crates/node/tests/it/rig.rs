@@ -50,6 +50,7 @@ pub fn with_node<F: Future<Output = ()>>(budgets: Budgets, test: impl FnOnce(Rig
         spawner_command: vec![built("examples/spawner").into()],
         parent_cgroup: parent_cgroup.clone(),
         total: Default::default(),
+        server_user: None,
     });
     let process = process.unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();

@@ -11,9 +11,9 @@ use super::leftovers::Leftovers;
 use super::{Backend, GroupUsage, Meters, prefix, remove_lane, remove_now};
 use snowmelt_types::ByteSize;
 
-use crate::Result;
 use crate::disabled_defences::{Defence, is_disabled};
 use crate::spec::{Limits, Total};
+use crate::{Error, Result};
 
 /// The maximum number of free groups kept for reuse.
 const MAX_KEPT: usize = 64;
@@ -48,6 +48,8 @@ pub(crate) struct GroupPool {
     /// Whether this process is in a group of the spawner; see [`Self::enter_spawner_group`].
     is_in_spawner_group: bool,
     leftovers: Leftovers,
+    /// The user who freezes and thaws groups; `None` is root.
+    pausing_user: Option<u32>,
 }
 
 impl GroupPool {
@@ -60,9 +62,23 @@ impl GroupPool {
             backend.set_total_limits(&parent, total.memory_limit(), total.process_limit())?;
         }
         let usual = Limits::default();
-        let (free, made, is_in_spawner_group, leftovers) =
-            (Vec::new(), 0, false, Leftovers::default());
-        Ok(Self { backend, parent, lane: 0, free, made, usual, is_in_spawner_group, leftovers })
+        Ok(Self {
+            backend,
+            parent,
+            lane: 0,
+            free: Vec::new(),
+            made: 0,
+            usual,
+            is_in_spawner_group: false,
+            leftovers: Leftovers::default(),
+            pausing_user: None,
+        })
+    }
+
+    /// Lets a user other than root freeze and thaw the groups that are made from now on.
+    #[must_use]
+    pub fn paused_by(self, user: Option<u32>) -> Self {
+        Self { pausing_user: user, ..self }
     }
 
     /// Moves this process into a group beside the groups that are made from now on, so that its
@@ -191,6 +207,7 @@ impl GroupPool {
                 self.backend.enable_fast_entry(&path)?;
             }
             self.backend.set_limits(&path, limits)?;
+            self.give_freezer(&path)?;
             self.backend.entry_fds(&path)
         });
         match made {
@@ -207,6 +224,16 @@ impl GroupPool {
                 Err(error)
             }
         }
+    }
+
+    /// Gives the file that freezes a group to the user who does so.
+    fn give_freezer(&self, path: &str) -> Result<()> {
+        let (Some(user), Some(freezer)) = (self.pausing_user, self.backend.freezer_file(path))
+        else {
+            return Ok(());
+        };
+        let given = std::os::unix::fs::chown(&freezer.file, Some(user), None);
+        given.map_err(|source| Error::Cgroup { path: freezer.file, source })
     }
 
     /// Removes a group, now or as soon as its processes are dead. The zygote `owner` may have put

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::num::NonZero;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use snowmelt_types::SandboxId;
@@ -31,6 +31,16 @@ impl SpawnerProcess {
     /// The process id of the spawner's first lane.
     pub fn pid(&self) -> u32 {
         pidfd::pid_of(&self.launched.pidfd)
+    }
+
+    /// Returns the processes of the spawner: the first lane, and init.
+    ///
+    /// # Errors
+    /// `EMFILE` if this process has too many open files.
+    pub fn processes(&self) -> std::io::Result<Vec<OwnedFd>> {
+        let mut processes = self.run_dir.init_processes()?;
+        processes.push(self.launched.pidfd.try_clone()?);
+        Ok(processes)
     }
 
     /// Sets the maximum number of lanes, 1 to 4: processes that make sandboxes in parallel. The

@@ -13,7 +13,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -21,6 +21,7 @@ use rustix::fs::{Mode, OFlags, open};
 use snowmelt_kernel::packet;
 
 use super::pidfd;
+use super::privileges::delegated;
 use super::readiness::{self, Processes, ReadyLane};
 use super::run_dir::RunDir;
 use crate::message::{LONGEST_PACKET, MADE, Setup};
@@ -43,6 +44,8 @@ pub struct Options {
     pub parent_cgroup: String,
     /// The limits of that control group.
     pub total: Total,
+    /// The user that the server becomes after the launch; `None` if it stays root.
+    pub server_user: Option<u32>,
 }
 
 /// The spawner's command.
@@ -56,6 +59,41 @@ pub(super) struct Launcher {
 pub(super) struct Launched {
     pub pidfd: OwnedFd,
     pub socket: OwnedFd,
+}
+
+/// The process that executes the spawner's program.
+enum SpawnerChild {
+    Own(Child),
+    /// A child of the process that starts programs of root for this one.
+    Delegated(OwnedFd),
+}
+
+impl SpawnerChild {
+    fn id(&self) -> u32 {
+        match self {
+            Self::Own(child) => child.id(),
+            Self::Delegated(pidfd) => pidfd::pid_of(pidfd),
+        }
+    }
+
+    fn wait(&mut self) -> io::Result<()> {
+        match self {
+            Self::Own(child) => child.wait().map(drop),
+            Self::Delegated(pidfd) => {
+                pidfd::wait(pidfd);
+                Ok(())
+            }
+        }
+    }
+
+    /// Kills the process, which may have exited already.
+    fn end(&mut self) {
+        match self {
+            Self::Own(child) => drop(child.kill()),
+            Self::Delegated(pidfd) => drop(pidfd::kill(pidfd)),
+        }
+        drop(self.wait());
+    }
 }
 
 impl Launched {
@@ -88,14 +126,7 @@ impl Launcher {
     pub fn launch(&self, run_dir: &RunDir) -> Result<Launched> {
         let failed = |source| Error::Launch { command: self.name(), source };
         let (ours, theirs) = packet::pair().map_err(failed)?;
-        let mut child = Command::new(self.path())
-            .arg0(self.name())
-            .args(self.options.spawner_command.iter().skip(1))
-            .current_dir("/")
-            .stdin(Stdio::from(theirs))
-            .stdout(Stdio::null())
-            .spawn()
-            .map_err(failed)?;
+        let mut child = self.start(theirs).map_err(failed)?;
         let mut made = Vec::new();
         match self.set_up(run_dir, &ours, &mut made) {
             Ok(Ok((pidfd, init))) => {
@@ -108,8 +139,7 @@ impl Launcher {
             }
             outcome => {
                 // It may have exited already.
-                drop(child.kill());
-                drop(child.wait());
+                child.end();
                 pidfd::end_all(&made);
                 // What cannot be removed now is removed before the next attempt.
                 drop(run_dir.clean_lanes());
@@ -119,6 +149,16 @@ impl Launcher {
                 }))
             }
         }
+    }
+
+    fn start(&self, input: OwnedFd) -> io::Result<SpawnerChild> {
+        if let Some(privileges) = delegated() {
+            return privileges.start_spawner(input.as_fd()).map(SpawnerChild::Delegated);
+        }
+        let mut command = Command::new(self.path());
+        command.arg0(self.name()).args(self.options.spawner_command.iter().skip(1));
+        command.current_dir("/").stdin(Stdio::from(input)).stdout(Stdio::null());
+        command.spawn().map(SpawnerChild::Own)
     }
 
     fn name(&self) -> OsString {
@@ -143,7 +183,8 @@ impl Launcher {
     ) -> io::Result<std::result::Result<Processes, String>> {
         let parent_cgroup = self.options.parent_cgroup.clone();
         let total = self.options.total;
-        let setup = Setup { run_dir: run_dir.path().to_owned(), parent_cgroup, total };
+        let server_user = self.options.server_user;
+        let setup = Setup { run_dir: run_dir.path().to_owned(), parent_cgroup, total, server_user };
         packet::send(socket, &serde_json::to_vec(&setup)?, &[run_dir.lock().as_fd()])?;
         let deadline = Instant::now() + SETUP_TIMEOUT;
         let mut buffer = vec![0; LONGEST_PACKET];

@@ -11,6 +11,7 @@
 //! | requests as packets | `request` |
 //! | the process of a sandbox, and processes of the spawner | `process`, `pidfd` |
 //! | the folder that names what is to be removed | `run_dir` |
+//! | what takes the rights of root, for a server without them | `privileges` |
 //!
 //! Invariant: nothing here uses what the spawner does; the two have only messages and specs in
 //! common.
@@ -21,6 +22,7 @@ mod lanes;
 mod launch;
 mod network;
 mod pidfd;
+mod privileges;
 mod process;
 mod reader;
 mod readiness;
@@ -33,4 +35,5 @@ pub use instance::{Sandbox, Zygote};
 pub use lanes::SpawnerHealth;
 pub use launch::Options;
 pub use network::NetworkNamespace;
+pub use privileges::{Privileges, delegate};
 pub use run_dir::sweep;

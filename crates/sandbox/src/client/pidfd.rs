@@ -2,11 +2,14 @@
 //!
 //! Invariant: a process that was reaped here is dead, and its id is not used any more.
 
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::retry_on_intr;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
+
+use super::privileges::delegated;
 
 /// The id of a process that is not reaped yet; 0 where the kernel does not report it.
 pub(super) fn pid_of(pidfd: &OwnedFd) -> u32 {
@@ -16,13 +19,26 @@ pub(super) fn pid_of(pidfd: &OwnedFd) -> u32 {
     pid.and_then(|pid| pid.trim().parse().ok()).unwrap_or(0)
 }
 
+/// Kills a process, of whichever user it is.
+pub(super) fn kill(pidfd: &OwnedFd) -> io::Result<()> {
+    match (pidfd_send_signal(pidfd, Signal::KILL), delegated()) {
+        (Err(Errno::PERM), Some(privileges)) => privileges.kill(pidfd.as_fd()),
+        (sent, _) => Ok(sent?),
+    }
+}
+
+/// Waits until a process has ended.
+pub(super) fn wait(pidfd: &OwnedFd) {
+    let _ = poll(&mut [PollFd::new(pidfd, PollFlags::IN)], None);
+}
+
 /// Waits until a process has ended; kills it after 5 s.
 pub(super) fn reap(pidfd: &OwnedFd) {
     let patience = Timespec { tv_sec: 5, tv_nsec: 0 };
     if !poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&patience)).is_ok_and(|n| n > 0) {
         // Fails only if it has ended in the meantime.
-        let _ = pidfd_send_signal(pidfd, Signal::KILL);
-        let _ = poll(&mut [PollFd::new(pidfd, PollFlags::IN)], None);
+        let _ = kill(pidfd);
+        wait(pidfd);
     }
     // Until it is reaped, the init of its pid namespace cannot end. It is dead, but a debugger that
     // traces it comes first, so this may have to wait. Fails only for another process's child.
@@ -34,7 +50,7 @@ pub(super) fn reap(pidfd: &OwnedFd) {
 pub(super) fn end_all(processes: &[OwnedFd]) {
     for process in processes {
         // Fails only for one that has ended already.
-        let _ = pidfd_send_signal(process, Signal::KILL);
+        let _ = kill(process);
     }
     processes.iter().rev().for_each(reap);
 }

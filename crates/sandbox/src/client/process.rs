@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::process::{Signal, pidfd_send_signal};
+use rustix::process::Signal;
 use snowmelt_types::{ByteSize, End, Outcome, SandboxId};
 use tokio::sync::watch;
 
@@ -60,7 +60,7 @@ impl SandboxProcess {
         first.get_or_insert(reason);
         drop(first);
         // Fails only when the process is gone already.
-        let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+        let _ = pidfd::kill(&self.pidfd);
         self.release();
     }
 

@@ -15,9 +15,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use snowmelt_kernel::lock::{Lock, LockMode};
 
 use super::pidfd;
+use super::privileges::delegated;
+use crate::Result;
 use crate::message::MAX_LANES;
-use crate::run_dir::{CGROUP_FILE, at, remove};
-use crate::{Result, cgroup};
+use crate::run_dir::{CGROUP_FILE, at, clean_lane, remove};
 
 /// A run directory that this process holds.
 #[derive(Debug)]
@@ -53,6 +54,11 @@ impl RunDir {
         self.inits().push(init);
     }
 
+    /// Returns the init processes of the pid namespaces.
+    pub fn init_processes(&self) -> io::Result<Vec<OwnedFd>> {
+        self.inits().iter().map(OwnedFd::try_clone).collect()
+    }
+
     /// Ends the pid namespaces of spawners without lanes: when init has ended, its pid namespace is
     /// empty.
     pub fn end_inits(&self) {
@@ -77,7 +83,10 @@ impl RunDir {
 
     /// Removes the remains of one dead lane of the spawner.
     pub fn clean_lane(&self, lane: u32) -> Result<()> {
-        cgroup::remove_lane(cgroup::detect()?.as_ref(), &self.parent_cgroup, lane)
+        match delegated() {
+            Some(privileges) => privileges.clean_lane(lane).map_err(at(&self.path)),
+            None => clean_lane(&self.parent_cgroup, lane),
+        }
     }
 
     /// Removes the remains of all lanes; all must be dead.
@@ -88,7 +97,10 @@ impl RunDir {
     /// Removes the remains of a dead spawner: processes, control groups, the folder. Does nothing
     /// where the spawner has removed them.
     pub fn clean(&self) -> Result<()> {
-        remove(&self.path, &self.parent_cgroup)
+        match delegated() {
+            Some(privileges) => privileges.clean().map_err(at(&self.path)),
+            None => remove(&self.path, &self.parent_cgroup),
+        }
     }
 
     /// Removes the run directory if this is its last user.

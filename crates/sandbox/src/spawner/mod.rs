@@ -113,7 +113,7 @@ fn set_up(setup: &Setup, process: u32) -> Result<Tools, String> {
     let programs = Programs::compile().map_err(|error| error.to_string())?;
     let backend = cgroup::detect().map_err(|error| error.to_string())?;
     let groups = cgroup::GroupPool::new(backend, setup.parent_cgroup.clone(), &setup.total);
-    let groups = groups.map_err(|error| error.to_string())?;
+    let groups = groups.map_err(|error| error.to_string())?.paused_by(setup.server_user);
     let folder = setup.run_dir.join("roots");
     recreate_folder(&folder).map_err(|error| error.to_string())?;
     let namespaces = Namespaces::enter(&folder).map_err(failed)?;

@@ -262,6 +262,7 @@ fn a_spawner_that_hangs_in_its_set_up_is_ended_with_what_it_has_made() {
         spawner_command: [OsString::from(python)].into_iter().chain(command).collect(),
         parent_cgroup: format!("snowmelt/test-{}", SandboxId::new()),
         total: Default::default(),
+        server_user: None,
     });
     assert!(matches!(error.err(), Some(Error::Launch { .. })));
     let init: i32 = std::fs::read_to_string(&file).unwrap().parse().unwrap();
@@ -278,6 +279,7 @@ fn a_program_that_is_not_a_spawner_is_refused_and_leaves_nothing() {
             spawner_command: vec![program.into()],
             parent_cgroup: format!("snowmelt/test-{}", SandboxId::new()),
             total: Default::default(),
+            server_user: None,
         });
         assert!(matches!(error.err(), Some(Error::Launch { .. })));
         assert_eq!(std::fs::read_dir(base.path()).unwrap().count(), 0);

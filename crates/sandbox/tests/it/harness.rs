@@ -77,6 +77,7 @@ impl Rig {
             spawner_command,
             parent_cgroup: cgroup.clone(),
             total: Default::default(),
+            server_user: None,
         });
         let process = prepare(process.unwrap());
         let spawner = process.attach().unwrap();

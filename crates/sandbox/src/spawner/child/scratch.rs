@@ -38,8 +38,9 @@ pub(in crate::spawner) struct Scratch {
 }
 
 impl Scratch {
-    /// Makes a scratch that belongs to `owner`, an id of the host.
-    pub fn make(size: ByteSize, owner: u32) -> io::Result<Self> {
+    /// Makes a scratch that belongs to `owner`, an id of the host. `server` is the user who connects
+    /// to the socket; `None` is root.
+    pub fn make(size: ByteSize, owner: u32, server: Option<u32>) -> io::Result<Self> {
         let mount = file_system(size, owner)?;
         let listener =
             socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
@@ -53,6 +54,12 @@ impl Scratch {
         // there.
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let channel = openat(&mount, Path::new(SOCKET), flags, Mode::empty())?;
+        if let Some(server) = server {
+            // By inode, before the sandbox runs. Connecting takes the right to write, which a socket
+            // gives to its owner.
+            let inode = format!("/proc/self/fd/{}", channel.as_raw_fd());
+            std::os::unix::fs::chown(inode, Some(server), None)?;
+        }
         let (log_out, log_in) = pipe_with(PipeFlags::CLOEXEC)?;
         Ok(Self { mount, listener, channel, log_in, log_out })
     }

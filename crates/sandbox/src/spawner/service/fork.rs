@@ -193,7 +193,8 @@ impl Service {
         }
         let (owner, root) = ordered?;
         let limits = wanted.limits();
-        let scratch = doing("make the scratch", Scratch::make(limits.scratch, owner))?;
+        let scratch =
+            doing("make the scratch", Scratch::make(limits.scratch, owner, self.home.server_user))?;
         let (filter, control) = match wanted {
             // A zygote below another one keeps the filter that it has inherited.
             Wanted::Handler(_) | Wanted::Preforked(_) => {

@@ -80,7 +80,7 @@ impl Service {
         group: &SandboxGroup,
         slot: &IdSlot,
     ) -> Result<(Cloned, StartAnswer), StepFault> {
-        let scratch = Scratch::make(spec.limits.scratch, slot.first_id);
+        let scratch = Scratch::make(spec.limits.scratch, slot.first_id, self.home.server_user);
         let scratch = doing("make the scratch", scratch)?;
         let target =
             self.groups.backend().clone_target(&group.path).map_err(StepFault::of_group)?;

@@ -114,7 +114,7 @@ impl Service {
         slot: &IdSlot,
     ) -> Result<ZygoteResources, StepFault> {
         let root = self.roots.copy(&self.namespaces, &program.root, Network::None)?;
-        let scratch = Scratch::make(program.limits.scratch, slot.first_id);
+        let scratch = Scratch::make(program.limits.scratch, slot.first_id, self.home.server_user);
         let scratch = doing("make the scratch", scratch)?;
         let (sync, theirs) = doing("make a pair of sockets", packet::pair())?;
         let (control, channel) = doing("configure the zygote", control)?;
