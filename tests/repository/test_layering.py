@@ -18,6 +18,7 @@ LAYERS = [
     "image",
     "network",
     "sandbox",
+    "broker",
     "package",
     "wire",
     "api",
