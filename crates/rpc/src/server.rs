@@ -27,7 +27,7 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use snowmelt_kernel::file_user::FileUser;
+use snowmelt_kernel::file_user::{FileUser, UserConnection};
 use snowmelt_kernel::socket::peer_user;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
@@ -153,7 +153,12 @@ impl Listener for UnixListener {
 
     async fn accept(&self) -> io::Result<AcceptedConnection<Self::Stream>> {
         let stream = UnixListener::accept(self).await?.0;
-        let user = peer_user(&stream)?;
+        let mut user = peer_user(&stream)?;
+        // A server that is not root has to prove to its broker for whom it asks.
+        let own = rustix::process::geteuid();
+        if !own.is_root() && user.user != own.as_raw() {
+            user.connection = Some(UserConnection::of(&stream)?);
+        }
         Ok(AcceptedConnection::of_user(stream, user))
     }
 }

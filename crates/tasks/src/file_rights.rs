@@ -13,6 +13,8 @@ use snowmelt_node::files::regular_file;
 use snowmelt_types::{Code, ErrorReport, Report};
 use snowmelt_wire::LocalFile;
 
+use crate::file_service::FileProcess;
+
 /// The rights of who runs a query to files of this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -31,12 +33,12 @@ pub enum FileRights {
 pub(crate) struct FileOpener {
     rights: FileRights,
     // Started with the first file.
-    thread: Mutex<Option<FileUserThread>>,
+    started: Mutex<Option<UserFiles>>,
 }
 
 impl FileOpener {
     pub fn new(rights: FileRights) -> Self {
-        Self { rights, thread: Mutex::default() }
+        Self { rights, started: Mutex::default() }
     }
 
     pub fn rights(&self) -> &FileRights {
@@ -45,48 +47,100 @@ impl FileOpener {
 
     /// Returns the files of a location, which is relative to a folder. Waits for the disk.
     pub fn find(&self, location: &str, folder: &Path) -> Result<Vec<LocalFile>, ErrorReport> {
-        let named = location.to_owned();
-        let folder = folder.to_owned();
-        let found = self.with_rights(location, move || snowmelt_files::find(&named, &folder))?;
-        found.map_err(|error| error.report())
+        let found = self.with_rights(location, |files| files.find(location, folder))?;
+        found.unwrap_or_else(|error| Err(self.failure(&error)))
     }
 
     /// Opens a regular file.
     pub fn open(&self, path: &Path) -> Result<File, ErrorReport> {
         let shown = path.display().to_string();
-        let path = path.to_owned();
-        let opened = self.with_rights(&shown, move || regular_file::open(&path))?;
+        let opened = self.with_rights(&shown, |files| files.open(path))?;
         opened.map_err(|error| {
             ErrorReport::new(Code::STORAGE, format!("cannot open {shown}: {error}"))
                 .hint("it was there when the query was planned: run the query again")
         })
     }
 
-    fn with_rights<T: Send + 'static>(
+    fn with_rights<T>(
         &self,
         what: &str,
-        work: impl FnOnce() -> T + Send + 'static,
+        work: impl FnOnce(&UserFiles) -> T,
     ) -> Result<T, ErrorReport> {
         let user = match &self.rights {
-            FileRights::Server => return Ok(work()),
+            FileRights::Server => return Ok(work(&UserFiles::Server)),
             FileRights::User(user) => user,
             FileRights::None => return Err(remote(what)),
         };
-        let failed = |error: std::io::Error| {
-            let message = format!("the server cannot read files as user {}: {error}", user.user);
-            ErrorReport::new(Code::FILE_RIGHTS, message).hint(
-                "a server that is not root reads local files for its own user only: use s3:// or \
-                 https://, or run `snowmelt sql --embedded`",
-            )
+        let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
+        let files = match started.take() {
+            Some(files) => files,
+            None => UserFiles::start(user).map_err(|error| self.failure(&error))?,
         };
-        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
-        if thread.is_none() {
-            *thread = Some(FileUserThread::start(user.clone()).map_err(failed)?);
-        }
-        let started = thread.as_ref().map(|thread| thread.run(work));
-        started.unwrap_or_else(|| Err(std::io::ErrorKind::Other.into())).map_err(failed)
+        Ok(work(started.insert(files)))
+    }
+
+    fn failure(&self, error: &std::io::Error) -> ErrorReport {
+        let message = match &self.rights {
+            FileRights::User(user) => {
+                format!("the server cannot read files as user {}: {error}", user.user)
+            }
+            _ => format!("the server cannot read files: {error}"),
+        };
+        ErrorReport::new(Code::FILE_RIGHTS, message).hint(
+            "a server that is not root reads local files for its own user only: use s3:// or \
+             https://, or run `snowmelt sql --embedded`",
+        )
     }
 }
+
+/// Files with the rights of whoever asks for them.
+#[derive(Debug)]
+enum UserFiles {
+    /// By this process.
+    Server,
+    /// By a thread of this process, which is root.
+    Thread(FileUserThread),
+    /// By a process that the broker has started.
+    Process(FileProcess),
+}
+
+impl UserFiles {
+    fn start(user: &FileUser) -> std::io::Result<Self> {
+        match &user.connection {
+            Some(connection) => FileProcess::start(connection).map(Self::Process),
+            None => FileUserThread::start(user.clone()).map(Self::Thread),
+        }
+    }
+
+    fn find(&self, location: &str, folder: &Path) -> std::io::Result<FoundFiles> {
+        let find = |location: &str, folder: &Path| {
+            snowmelt_files::find(location, folder).map_err(|error| error.report())
+        };
+        match self {
+            Self::Server => Ok(find(location, folder)),
+            Self::Process(process) => process.find(location, folder),
+            Self::Thread(thread) => {
+                let location = location.to_owned();
+                let folder = folder.to_owned();
+                thread.run(move || find(&location, &folder))
+            }
+        }
+    }
+
+    fn open(&self, path: &Path) -> std::io::Result<File> {
+        match self {
+            Self::Server => regular_file::open(path),
+            Self::Process(process) => process.open(path),
+            Self::Thread(thread) => {
+                let path = path.to_owned();
+                thread.run(move || regular_file::open(&path))?
+            }
+        }
+    }
+}
+
+/// The files of a location, or why there are none.
+type FoundFiles = Result<Vec<LocalFile>, ErrorReport>;
 
 fn remote(location: &str) -> ErrorReport {
     let message = format!("`{location}` is a path, and a client on another host has none here");
@@ -102,7 +156,7 @@ mod tests {
     use super::*;
 
     fn opener(user: u32, groups: &[u32]) -> FileOpener {
-        let user = FileUser { user, group: user, groups: groups.to_vec() };
+        let user = FileUser { user, group: user, groups: groups.to_vec(), connection: None };
         FileOpener::new(FileRights::User(user))
     }
 

@@ -14,6 +14,7 @@
 //!
 //! | room or file | owns |
 //! |---|---|
+//! | `file_service` | files that a process opens with the rights of a user |
 //! | `file_rights` | the rights with which files of a query are opened |
 //! | `peers` | hosts beside this one, and what hosts say and send to each other |
 //! | `instance_relay` | the connection of an instance, carried in frames of another connection |
@@ -26,6 +27,7 @@
 pub mod agent;
 mod driver_service;
 mod file_rights;
+mod file_service;
 mod host;
 pub mod instance_relay;
 pub mod peers;
@@ -34,5 +36,6 @@ mod runner;
 
 pub use driver_service::{Driver, DriverReporter, Frames, clean, definition};
 pub use file_rights::FileRights;
+pub use file_service::serve_files;
 pub use host::TaskHost;
 pub use runner::{QueryRunner, UdfBinding, UdfImage, UdfSource, WorkerLimits};

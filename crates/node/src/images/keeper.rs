@@ -9,7 +9,6 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread;
@@ -22,6 +21,7 @@ use snowmelt_kernel::packet;
 use snowmelt_sandbox::{Base, MountedImage, Root};
 use snowmelt_types::ErrorReport;
 
+use super::daemon_process::DaemonProcess;
 use super::history::ImageHistory;
 use super::message::{
     DaemonControl, DaemonPlace, DaemonRequest, Here, ImageSpec, ON_RAW_FILES, READY,
@@ -262,11 +262,11 @@ impl Keeper {
             noticed: Arc::clone(noticed),
             served_at: Arc::clone(served_at),
         });
-        let child = keeper.spawn()?;
+        let daemon = keeper.spawn()?;
         *locked(&keeper.served_at) = Some(keeper.socket.clone());
         let caring = Arc::clone(&keeper);
         let named = thread::Builder::new().name("image-keeper".to_owned());
-        named.spawn(move || caring.care(child)).inspect_err(|_| keeper.give_up())?;
+        named.spawn(move || caring.care(daemon)).inspect_err(|_| keeper.give_up())?;
         Ok(keeper)
     }
 
@@ -285,26 +285,17 @@ impl Keeper {
     }
 
     /// Starts a daemon that continues with all kept mounts.
-    fn spawn(&self) -> io::Result<Child> {
+    fn spawn(&self) -> io::Result<DaemonProcess> {
         let (ours, theirs) = packet::pair()?;
-        let mut command = Command::new(&self.command);
-        // One heap for all threads, because the remains of one for each add up; and the memory of a
-        // request is returned immediately.
-        command.envs([("MALLOC_ARENA_MAX", "1"), ("MALLOC_MMAP_THRESHOLD_", "524289")]);
-        command.args(["internal", "images"]).stdin(Stdio::from(theirs)).stdout(Stdio::null());
-        let mut child = command.spawn()?;
-        // The command holds the daemon's end of the pair; with it open, the end of the daemon would
-        // not be seen.
-        drop(command);
-        let begun = self.begin(&ours, child.id());
+        let mut daemon = DaemonProcess::start(&self.command, theirs)?;
+        let begun = self.begin(&ours);
         if begun.is_err() {
-            let _ = child.kill();
-            let _ = child.wait();
+            daemon.end();
         }
-        begun.map(|()| child)
+        begun.map(|()| daemon)
     }
 
-    fn begin(&self, control: &OwnedFd, pid: u32) -> io::Result<()> {
+    fn begin(&self, control: &OwnedFd) -> io::Result<()> {
         let mut kept = self.kept();
         let (state, folder, settings) = self.begin.clone();
         let listener = kept.listener.as_ref().ok_or(io::ErrorKind::NotConnected)?;
@@ -321,8 +312,8 @@ impl Keeper {
             return Err(io::ErrorKind::TimedOut.into());
         }
         let mut answer = [0; 1024];
-        let length = packet::receive(control, &mut answer)?.length;
-        match &answer[..length] {
+        let mut packet = packet::receive(control, &mut answer)?;
+        match &answer[..packet.length] {
             READY => {}
             [] => return Err(io::ErrorKind::UnexpectedEof.into()),
             said => return Err(io::Error::other(String::from_utf8_lossy(said).into_owned())),
@@ -331,7 +322,7 @@ impl Keeper {
             say(control, &DaemonControl::Adopt(spec.clone(), *form), &[device.as_fd()])?;
         }
         if kept.namespace.is_none() {
-            kept.namespace = Some(std::fs::File::open(format!("/proc/{pid}/ns/mnt"))?.into());
+            kept.namespace = packet.fds.pop();
         }
         kept.control = Some(control.try_clone()?);
         let told = control.try_clone()?;
@@ -341,10 +332,10 @@ impl Keeper {
     }
 
     /// Replaces the daemon whenever it dies, until it dies too often or is to end.
-    fn care(&self, mut child: Child) {
+    fn care(&self, mut daemon: DaemonProcess) {
         let mut deaths: Vec<Instant> = Vec::new();
         loop {
-            let status = child.wait();
+            let status = daemon.wait();
             if self.kept().is_ended {
                 return;
             }
@@ -354,7 +345,7 @@ impl Keeper {
             }
             tracing::warn!(?status, "the daemon of images died; another one goes on");
             match self.replace(&mut deaths) {
-                Some(next) => child = next,
+                Some(next) => daemon = next,
                 None => return self.give_up(),
             }
         }
@@ -362,7 +353,7 @@ impl Keeper {
 
     /// Starts the daemon after one that died; `None` if it is not to be replaced. A successor that
     /// dies before it has started counts as another death, because it may have the same cause.
-    fn replace(&self, deaths: &mut Vec<Instant>) -> Option<Child> {
+    fn replace(&self, deaths: &mut Vec<Instant>) -> Option<DaemonProcess> {
         loop {
             deaths.retain(|death| death.elapsed() < DEATHS_WINDOW);
             deaths.push(Instant::now());

@@ -14,8 +14,10 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use snowmelt_broker::Broker;
 use snowmelt_network::Networks;
 use snowmelt_sandbox::Spawner;
+use snowmelt_types::{Code, ErrorReport};
 use tokio::sync::Semaphore;
 
 use crate::import_cache::ImportCache;
@@ -77,11 +79,21 @@ impl JobNetworks {
         if let Some(networks) = &*networks {
             return Ok(Arc::clone(networks));
         }
+        if Broker::installed().is_some() {
+            return Err(Error::Report(Box::new(no_networks())));
+        }
         let options = snowmelt_network::Options::new(self.folder.join("leases"));
         let opened = self.enforcement.open(&self.control_group, options)?;
         *networks = Some(Arc::clone(&opened));
         Ok(opened)
     }
+}
+
+/// Returns why a server that is not root makes no networks.
+fn no_networks() -> ErrorReport {
+    let message = "a server that has given up root (`server.user`) makes no networks of jobs";
+    ErrorReport::new(Code::OPTION, message)
+        .hint("run bursts without --network, or on a host whose server stays root")
 }
 
 pub(crate) async fn blocking<T: Send + 'static>(

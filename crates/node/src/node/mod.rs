@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use snowmelt_api::{NodeFigures, SpawnerHealth};
+use snowmelt_broker::Broker;
 use snowmelt_image::source::trust_authorities;
 use snowmelt_ledger::{Capacity, Ledger};
 use snowmelt_sandbox::Spawner;
@@ -198,6 +199,10 @@ impl Node {
     /// to load the programs that hold functions to their addresses. A job that needs a network
     /// meanwhile waits; a failure is reported to each caller.
     pub fn open_networks(&self) {
+        // A server that is not root makes none.
+        if Broker::installed().is_some() {
+            return;
+        }
         let networks = Arc::clone(&self.inner.networks);
         tokio::task::spawn_blocking(move || {
             if let Err(error) = networks.opened() {

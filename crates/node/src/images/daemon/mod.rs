@@ -6,15 +6,18 @@
 //! | the mounts and the sources of their blocks | `mounts`, `sources` |
 //! | from where it reads each image, and what it serves to other hosts | `sharing` |
 //! | complete images as files that need no daemon | `raw` |
+//! | the rights of a daemon whose server is not root | `rights` |
 //!
 //! Invariant: the daemon works in its own mount namespace, which a successor joins; so a mount is
 //! made once for each image and node, and no mount is visible on the host.
 
 mod mounts;
 mod raw;
+mod rights;
 pub(super) mod sharing;
 mod sources;
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -34,10 +37,12 @@ use super::message::{DaemonControl, DaemonRequest, LONGEST, Notice, READY};
 use super::peers::PeerDialer;
 use super::stores::Stores;
 use mounts::Mounts;
+pub use rights::DaemonUser;
 
 /// Runs the daemon until its node has ended. Must be called before the process has a second thread.
-pub fn image_daemon_main() -> ExitCode {
-    match run() {
+pub fn image_daemon_main(user: Option<DaemonUser>) -> ExitCode {
+    let rights = user.map_or(Ok(()), |user| user.take_rights());
+    match rights.and_then(|()| run()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("snowmelt image daemon: {error}");
@@ -72,7 +77,8 @@ fn run() -> io::Result<()> {
     let connect = Arc::new(PeerDialer::new(authorization.as_deref(), control.try_clone()?));
     let mounts = Arc::new(Mounts::new(stores, folder, runtime.handle().clone(), connect));
     // The namespace is ready to be held by the node.
-    packet::send(&control, READY, &[])?;
+    let namespace = File::open("/proc/self/ns/mnt")?;
+    packet::send(&control, READY, &[namespace.as_fd()])?;
     // Existing mounts first: a request for a mounted image must not get another mount of it, which
     // no successor would know.
     for _ in 0..adopted {

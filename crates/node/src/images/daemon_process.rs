@@ -1,0 +1,59 @@
+//! The process of the image daemon: a child of this one, or of the broker where this one is not root.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Signal, pidfd_send_signal};
+use snowmelt_broker::{Broker, StartedProgram};
+
+/// A daemon that was started.
+#[derive(Debug)]
+pub(super) enum DaemonProcess {
+    Own(Child),
+    /// The process has this user's id, so that this process may end it.
+    Delegated(OwnedFd),
+}
+
+impl DaemonProcess {
+    /// Starts a daemon with a socket as its standard input.
+    pub fn start(program: &Path, input: OwnedFd) -> io::Result<Self> {
+        if let Some(broker) = Broker::installed() {
+            return broker.start(StartedProgram::Images, input.as_fd()).map(Self::Delegated);
+        }
+        let mut command = Command::new(program);
+        // One heap for all threads, because the remains of one for each add up; and the memory of a
+        // request is returned immediately.
+        command.envs([("MALLOC_ARENA_MAX", "1"), ("MALLOC_MMAP_THRESHOLD_", "524289")]);
+        command.args(["internal", "images"]).stdin(Stdio::from(input)).stdout(Stdio::null());
+        // The command holds the daemon's end of the socket, and is dropped here: with it open, the
+        // end of the daemon would not be seen.
+        command.spawn().map(Self::Own)
+    }
+
+    /// Waits until the daemon has ended. Returns how, where that is known.
+    pub fn wait(&mut self) -> String {
+        match self {
+            Self::Own(child) => match child.wait() {
+                Ok(status) => status.to_string(),
+                Err(error) => error.to_string(),
+            },
+            Self::Delegated(pidfd) => {
+                let ended = poll(&mut [PollFd::new(pidfd, PollFlags::IN)], None);
+                ended.map_or_else(|error| error.to_string(), |_| "ended".to_owned())
+            }
+        }
+    }
+
+    /// Kills the daemon, and waits for its end.
+    pub fn end(&mut self) {
+        // Both fail only for one that has ended.
+        match self {
+            Self::Own(child) => drop(child.kill()),
+            Self::Delegated(pidfd) => drop(pidfd_send_signal(&*pidfd, Signal::KILL)),
+        }
+        self.wait();
+    }
+}
