@@ -17,6 +17,9 @@ pub const STATE: &str = "SNOWMELT_STATE";
 pub const SOCKET: &str = "SNOWMELT_SOCKET";
 /// Group whose members may use the server, by name or number. Default: none.
 pub const GROUP: &str = "SNOWMELT_GROUP";
+
+/// Name or number of the user that a server of root becomes; it stays root if absent.
+pub const SERVER_USER: &str = "SNOWMELT_USER";
 /// Tenant for which commands act. Default: that of the user.
 pub const TENANT: &str = "SNOWMELT_TENANT";
 /// URL of a platform on another host, which commands use in place of the server's socket. Default:

@@ -103,7 +103,8 @@ pub fn server_settings(config: &Config) -> Result<ServerSettings, ErrorReport> {
     let remote = remote::of_server(config)?;
     let networks_dir = Some(config.state.value.join("networks"));
     let socket = Some(config.socket.value.clone());
-    Ok(ServerSettings { cluster, remote, networks_dir, ..settings(config, socket)? })
+    let user = config.user.as_ref().map(|user| user.value.clone());
+    Ok(ServerSettings { user, cluster, remote, networks_dir, ..settings(config, socket)? })
 }
 
 fn settings(config: &Config, socket: Option<PathBuf>) -> Result<ServerSettings, ErrorReport> {
@@ -119,6 +120,7 @@ fn settings(config: &Config, socket: Option<PathBuf>) -> Result<ServerSettings, 
         // Members of the group must still be able to traverse the state folder.
         group: config.group.as_ref().map(|group| group.value.clone()),
         socket,
+        user: None,
         spawner_command: vec![binary.clone().into(), "internal".into(), "spawner".into()],
         worker_binary: query_program(&binary),
         program: binary,

@@ -216,7 +216,9 @@ impl Identity {
     pub fn file_rights(&self, user: Option<FileUser>) -> FileRights {
         match self.peer {
             Peer::Remote => FileRights::None,
-            _ if self.is_operator() => FileRights::Server,
+            _ if self.is_operator() => {
+                user.filter(FileUser::is_proven).map_or(FileRights::Server, FileRights::User)
+            }
             _ => user.map_or(FileRights::None, FileRights::User),
         }
     }
@@ -327,7 +329,7 @@ mod tests {
 
     #[test]
     fn files_are_opened_with_the_rights_of_the_user() {
-        let user = Some(FileUser { user: 4321, group: 7, groups: vec![8] });
+        let user = Some(FileUser { user: 4321, group: 7, groups: vec![8], connection: None });
         let of = |peer| Identity::new(peer, None).unwrap();
         assert_eq!(of(member()).file_rights(user.clone()), FileRights::User(user.clone().unwrap()));
         assert_eq!(of(Peer::User(0)).file_rights(user.clone()), FileRights::Server);

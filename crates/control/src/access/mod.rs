@@ -8,6 +8,7 @@
 //! | the text of keys, and how long a key lasts | `key` |
 //! | tokens of clients on other hosts, in a file | `tokens` |
 //! | the version of a file that is read again when it changes | `file_version` |
+//! | the user that a server of root becomes | `server_user` |
 //! | modes of the state folder, its files and the socket | `permissions` |
 //! | secrets of functions, read where references lead | `secrets` |
 //! | removal of paths from errors | `redaction` |
@@ -23,4 +24,5 @@ pub(crate) mod redaction;
 pub(crate) mod remote_code;
 pub(crate) mod routes;
 pub(crate) mod secrets;
+pub mod server_user;
 pub mod tokens;

@@ -54,6 +54,7 @@ pub(crate) fn with_functions<F: Future<Output = ()>>(
         spawner_command: vec![spawner_program().into()],
         parent_cgroup: control_group.clone(),
         total: Default::default(),
+        server_user: None,
     });
     let process = process.unwrap();
     let state_dir = base.path().join("state");
@@ -124,6 +125,7 @@ pub(crate) async fn idle_platform() -> IdlePlatform {
         spawner_command: ["python3", "-I", "-S", "-c", NO_SPAWNER].map(Into::into).to_vec(),
         parent_cgroup: control_group.clone(),
         total: Default::default(),
+        server_user: None,
     });
     let spawner = process.unwrap().attach().unwrap();
     let node = Node::new(options(base.path(), control_group), spawner).unwrap();

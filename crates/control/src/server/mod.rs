@@ -6,6 +6,7 @@
 //! | the certificate for clients of other hosts, read again when it changes | `certificate_files` |
 //! | a platform with its socket, from its start to its end | here |
 //! | the process of a host that joined a cluster | `member` |
+//! | the broker of a server that gives up root | `rights` |
 //! | a server of images alone, inside a command | `image_server` |
 //!
 //! Invariant: the spawner is started before any thread. It ends after all sandboxes, and before the
@@ -14,8 +15,10 @@
 mod certificate_files;
 pub mod image_server;
 pub mod member;
+mod rights;
 mod settings;
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,6 +61,8 @@ use crate::state::records::{FunctionRecord, Records};
 use crate::times::PRIVATE_GRACE;
 use crate::udfs::{UdfCatalog, UdfLogs, UdfRegistry};
 pub use certificate_files::CertificateFiles;
+use rights::becoming;
+pub use rights::broker_main;
 pub use settings::{ClusterSettings, Remote, ServerSettings};
 
 /// How long calls and queries may run once the server is asked to end, by default.
@@ -82,6 +87,7 @@ impl ServerProcess {
         permissions::state_folder(&settings.state_dir, settings.group.as_ref())?;
         permissions::open_folder(&settings.run_base)?;
         snowmelt_sandbox::sweep(&settings.run_base).map_err(|error| error.report())?;
+        let becoming = becoming(&settings)?;
         let run_dir = settings.run_base.join(format!("{}-{}", std::process::id(), now_ms()));
         let name = run_dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let control_group = format!("snowmelt/{name}");
@@ -90,6 +96,7 @@ impl ServerProcess {
             spawner_command: settings.spawner_command.clone(),
             parent_cgroup: control_group.clone(),
             total: settings.total,
+            server_user: becoming.as_ref().map(|user| user.user),
         };
         let spawner = Spawner::launch(options).map_err(|error| error.report())?;
         Ok(Self { settings, run_dir, control_group, spawner })
@@ -133,6 +140,8 @@ pub struct Launch {
     hosts: Option<std::net::TcpListener>,
     remote: Option<std::net::TcpListener>,
     socket: PathBuf,
+    // The broker of a server that has given up root.
+    broker: Option<OwnedFd>,
     // Held until the end: one server that is not private for each state folder.
     _lock: Option<Lock>,
 }
@@ -158,7 +167,9 @@ impl Launch {
         let group = started.settings.group.as_ref().filter(|_| !started.settings.private);
         let listener = permissions::listen(&socket, group)?;
         let leases = permissions::listen(&lease_socket(&socket), group)?;
-        Ok(Self { started, listener, leases, hosts, remote, socket, _lock: lock })
+        // Last: all that takes root is done, and no byte of a client was read.
+        let broker = started.give_up_root(&socket)?;
+        Ok(Self { started, listener, leases, hosts, remote, socket, broker, _lock: lock })
     }
 
     /// Returns the socket of the API.
@@ -176,6 +187,9 @@ impl Launch {
             node.open_networks();
         }
         let ending = Ending { asked: shutdown.clone(), over: CancellationToken::new() };
+        if let Some(broker) = self.broker {
+            rights::end_with_broker(broker, ending.asked.clone())?;
+        }
         let host = TaskHost::new(node.clone());
         let platform = platform(&settings, &self.socket, host.clone(), &ending).await?;
         if !settings.private {

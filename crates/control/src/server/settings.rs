@@ -14,6 +14,7 @@ use snowmelt_types::{ByteSize, HostName};
 
 use super::certificate_files::CertificateFiles;
 use crate::access::permissions::UserGroup;
+use crate::access::server_user::ServerUser;
 use crate::access::tokens::Tokens;
 use crate::cluster::placements::PlacementSettings as Placing;
 use crate::cluster::pool::HostProgram;
@@ -31,6 +32,9 @@ pub struct ServerSettings {
     pub secrets_dir: PathBuf,
     /// The servers of HTTP whose files queries may read.
     pub http_sources: Vec<snowmelt_wire::HttpSource>,
+    /// The user that the server becomes once it has started what needs root; it stays who it is where
+    /// absent.
+    pub user: Option<ServerUser>,
     /// The group whose members may use the server; only its own user where absent.
     pub group: Option<UserGroup>,
     /// How to start the spawner: this binary with `internal spawner`.

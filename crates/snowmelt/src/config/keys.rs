@@ -26,6 +26,7 @@ keys! {
     STATE = "server.state", env::STATE, "";
     SOCKET = "server.socket", env::SOCKET, "";
     GROUP = "server.group", env::GROUP, "";
+    USER = "server.user", env::SERVER_USER, "";
     RUN = "server.run", env::RUN, "";
     SECRETS = "server.secrets", env::SECRETS, "";
     TENANT = "client.tenant", env::TENANT, "";

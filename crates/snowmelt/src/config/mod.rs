@@ -31,6 +31,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use snowmelt_control::access::permissions::UserGroup;
+use snowmelt_control::access::server_user::ServerUser;
 use snowmelt_image::mount::MountChoice;
 use snowmelt_image::profile::PublicKey;
 use snowmelt_node::{EnforcementChoice, ImageSettings};
@@ -84,6 +85,8 @@ pub struct Config {
     pub state: ConfigValue<PathBuf>,
     /// Socket of the server.
     pub socket: ConfigValue<PathBuf>,
+    /// User that a server of root becomes; it stays root if absent.
+    pub user: Option<ConfigValue<ServerUser>>,
     /// Group whose members may use the server; if absent, only the server's user may.
     pub group: Option<ConfigValue<UserGroup>>,
     /// Tenant for which commands act; the user's tenant if absent.
@@ -200,6 +203,7 @@ impl Config {
         Ok(Self {
             socket: sources.path(&SOCKET, || state.value.join("snowmelt.sock"))?,
             group: sources.maybe(&GROUP, None, UserGroup::find)?,
+            user: sources.maybe(&USER, None, ServerUser::find)?,
             tenant: sources.maybe(&TENANT, cli.global.tenant.clone(), str::parse)?,
             remote: RemotePlatform::load(&sources, cli)?,
             run: sources.path(&RUN, || env::default_run(&state.value))?,

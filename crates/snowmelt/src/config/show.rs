@@ -106,6 +106,8 @@ fn server(config: &Config) -> SettingLines {
     ];
     let group = config.group.as_ref();
     lines.extend(group.map(|group| line("group", group, |id| quoted(&id.id().to_string()))));
+    let user = config.user.as_ref();
+    lines.extend(user.map(|user| line("user", user, |user| quoted(&user.name))));
     lines.extend(config.python.as_ref().map(|python| path("python", python)));
     lines.push(line("http_sources", &config.http_sources, |sources| {
         let sources: Vec<_> = sources.iter().map(ToString::to_string).collect();

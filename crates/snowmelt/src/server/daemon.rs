@@ -10,6 +10,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use rustix::fs::OFlags;
 use snowmelt_types::{Code, ErrorReport};
 
 use super::log_file;
@@ -59,6 +60,10 @@ fn start(config: &Config, log: &Log) -> io::Result<Option<String>> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(log.file.try_clone()?);
+    if let Some(user) = &config.user {
+        // Logins of registries and the like are those of the user that the server becomes.
+        command.env("HOME", &user.value.home);
+    }
     if let Some(listen) = &config.listen {
         command.env(env::LISTEN, listen.value.to_string());
     }
@@ -121,7 +126,13 @@ impl Log {
     fn open(state: &Path) -> Result<Self, ErrorReport> {
         let path = log_file::path(state);
         let open = || -> io::Result<(File, u64)> {
-            let file = File::options().create(true).append(true).mode(0o600).open(&path)?;
+            let file = File::options()
+                .create(true)
+                .append(true)
+                .mode(0o600)
+                // The folder may belong to the user of the server, and this process be root.
+                .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
+                .open(&path)?;
             let start = file.metadata()?.len();
             Ok((file, start))
         };

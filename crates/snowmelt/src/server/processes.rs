@@ -5,6 +5,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use snowmelt_node::DaemonUser;
 use snowmelt_telemetry::Settings;
 use tracing_subscriber::EnvFilter;
 
@@ -23,7 +24,8 @@ pub fn run(typed: &[OsString]) -> Option<ExitCode> {
     }
     match name.to_str()? {
         "spawner" => Some(snowmelt_sandbox::spawner_main()),
-        "images" => Some(images()),
+        "broker" => Some(snowmelt_control::server::broker_main()),
+        "images" => Some(images(&typed[3..])),
         "daemon" => Some(exit_code(server::detach())),
         "serve" => Some(exit_code(serve())),
         _ => None,
@@ -47,9 +49,19 @@ pub fn log(default: &str, spans: Option<Settings>) {
 }
 
 /// Runs the image daemon of one node, which mounts images and serves their blocks.
-fn images() -> ExitCode {
+/// `numbers` are those of the user and group that it becomes, if it is started by a broker.
+fn images(numbers: &[OsString]) -> ExitCode {
     log("warn", None);
-    snowmelt_node::image_daemon_main()
+    let number = |text: &OsString| text.to_str().and_then(|text| text.parse().ok());
+    let user = match numbers {
+        [] => None,
+        [user, group] => match (number(user), number(group)) {
+            (Some(user), Some(group)) => Some(DaemonUser { user, group }),
+            _ => return ExitCode::FAILURE,
+        },
+        _ => return ExitCode::FAILURE,
+    };
+    snowmelt_node::image_daemon_main(user)
 }
 
 fn serve() -> CommandOutcome {

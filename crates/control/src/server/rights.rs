@@ -1,0 +1,82 @@
+//! How a server of root gives up its rights: a broker keeps what is needed of them (decision 083).
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::process::ExitCode;
+
+use snowmelt_broker::{BrokerProcess, BrokerSetup};
+use snowmelt_tasks::serve_files;
+use snowmelt_types::{Code, ErrorReport};
+use tokio::io::unix::AsyncFd;
+use tokio_util::sync::CancellationToken;
+
+use super::{ServerProcess, ServerSettings};
+use crate::access::permissions::failure;
+use crate::access::server_user::ServerUser;
+
+/// Runs a broker. Must be called before the process has a second thread and before it opens any file.
+pub fn broker_main() -> ExitCode {
+    snowmelt_broker::broker_main(serve_files)
+}
+
+/// Returns the user that a server becomes; `None` if it stays who it is.
+pub(super) fn becoming(settings: &ServerSettings) -> Result<Option<ServerUser>, ErrorReport> {
+    let user = settings.user.as_ref().map(ServerUser::to_become).transpose()?;
+    Ok(user.flatten().cloned())
+}
+
+impl ServerProcess {
+    /// Starts the broker, hands the folders of the server over to its user, and becomes that user.
+    /// Returns the pidfd of the broker; `None` if the server stays who it is.
+    pub(super) fn give_up_root(&self, socket: &Path) -> Result<Option<OwnedFd>, ErrorReport> {
+        let Some(user) = becoming(&self.settings)? else { return Ok(None) };
+        let setup = BrokerSetup {
+            program: self.settings.program.clone(),
+            run_dir: self.run_dir.clone(),
+            parent_cgroup: self.control_group.clone(),
+            socket: socket.to_owned(),
+            user: user.user,
+            group: user.group,
+        };
+        let program = self.settings.program.clone();
+        let command = [program.into_os_string(), "internal".into(), "broker".into()];
+        let known = self.spawner.processes();
+        let started = known.and_then(|known| {
+            let known: Vec<_> = known.iter().map(AsFd::as_fd).collect();
+            BrokerProcess::start(&command, &setup, &known)?.install()
+        });
+        let broker = started.map_err(|error| {
+            ErrorReport::new(Code::INTERNAL, format!("the broker does not start: {error}"))
+        })?;
+        user.own(&self.settings.state_dir)?;
+        // The rest of the run directory stays root's: the lanes make the roots of sandboxes there.
+        let images = self.run_dir.join("images");
+        std::fs::create_dir(&images).map_err(|error| failure(&images, &error))?;
+        user.own(&images)?;
+        user.become_user()?;
+        Ok(Some(broker))
+    }
+}
+
+/// Ends the server in order when its broker has ended: without it no sandbox can be killed, and lanes
+/// end their own ones when the server ends.
+pub(super) fn end_with_broker(
+    broker: OwnedFd,
+    shutdown: CancellationToken,
+) -> Result<(), ErrorReport> {
+    #[expect(deprecated, reason = "it is unsound for types whose descriptor may change")]
+    let watched = AsyncFd::new(broker);
+    let watched = watched.map_err(|error| {
+        ErrorReport::new(Code::INTERNAL, format!("the broker cannot be watched: {error}"))
+    })?;
+    tokio::spawn(async move {
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            _ = watched.readable() => {
+                tracing::error!("the broker has ended, and the server ends with it: start it again");
+                shutdown.cancel();
+            }
+        }
+    });
+    Ok(())
+}
