@@ -1,0 +1,310 @@
+"""A server that gives up root: who its processes are, and what it can still do."""
+
+import array
+import contextlib
+import ctypes
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import Snowmelt, descendants, wait_for
+
+from common.paths import SNOWMELT
+
+# Numbers without a name in /etc/passwd.
+SERVER, ADA, MEMBERS = 64700, 64501, 64321
+
+CODE = """
+import os, time
+
+def handler(event):
+    time.sleep(event.get("seconds", 0))
+    return {"uid": os.getuid(), "n": event["n"]}
+"""
+
+NONE = "0000000000000000"
+PIDFD_GETFD = 438
+
+
+class Site:
+    """A server that has become another user, and tables of several users."""
+
+    def __init__(self, server: Snowmelt) -> None:
+        self.server = server
+        self.data = server.folder / "data"
+        self.data.mkdir(mode=0o755)
+        # Where another user may execute it: the builds may be below the home folder of root.
+        self.program = shutil.copy(SNOWMELT, server.folder)
+        status = json.loads(server.run("status", "-o", "json").succeeded().out)
+        self.pid: int = status["pid"]
+
+    def file(self, name: str, owner: int, mode: int) -> Path:
+        path = self.data / name
+        path.write_text("x\n1\n")
+        os.chown(path, owner, owner)
+        path.chmod(mode)
+        return path
+
+    def call(self, name: str, event: str, *more: str) -> dict[str, int]:
+        done = self.server.run("fn", "call", name, "--data", event, *more).succeeded()
+        return dict(json.loads(done.out))
+
+    def count(self, of: Path, uid: int) -> str:
+        """The number of rows that a user sees, or what is said instead."""
+        place = {"HOME": "/nonexistent"}
+        place["SNOWMELT_SOCKET"] = str(self.server.folder / "state/snowmelt.sock")
+        done = subprocess.run(
+            [self.program, "sql", "-o", "csv", f"select count(*) n from '{of}'"],
+            user=uid,
+            group=MEMBERS,
+            extra_groups=[],
+            env=self.server.environ() | place,
+            capture_output=True,
+            text=True,
+            cwd="/",
+        )
+        return done.stdout.split()[-1] if done.returncode == 0 else done.stderr
+
+    def processes(self, word: str) -> list[int]:
+        found = descendants(self.pid)
+        brokers = [pid for pid, line in found.items() if "internal broker" in line]
+        return [pid for pid, line in found.items() if f"internal {word}" in line] or brokers
+
+
+def state(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+@pytest.fixture
+def site(alone: Snowmelt) -> Iterator[Site]:
+    alone.folder.chmod(0o755)
+    alone.environment = {"SNOWMELT_GROUP": str(MEMBERS), "SNOWMELT_USER": str(SERVER)}
+    alone.run("up").succeeded()
+    yield Site(alone)
+    alone.run("down")
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    path = tmp_path / "f.py"
+    path.write_text(CODE)
+    return path
+
+
+def test_each_process_has_the_rights_that_it_needs(site: Site, code: Path) -> None:
+    site.server.run("fn", "deploy", "f", code).succeeded()
+    assert site.call("f", '{"n":1}')["n"] == 1
+    [broker] = site.processes("broker")
+    server = state(site.pid)
+    assert server["Uid"].split() == [str(SERVER)] * 4 and server["Gid"].split() == [str(SERVER)] * 4
+    assert server["Groups"] == "" and server["NoNewPrivs"] == "1"
+    for kind in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
+        assert server[kind] == NONE, kind
+    others = {pid: line for pid, line in descendants(site.pid).items() if pid != broker}
+    for pid, line in others.items():
+        found = state(pid)
+        # The spawner is root; all that runs in sandboxes has users of its own.
+        if "internal spawner" in line:
+            assert found["Uid"].split()[0] == "0", line
+        else:
+            assert found["Uid"].split()[0] not in ("0", str(SERVER)), line
+    assert state(broker)["Uid"].split()[0] == "0"
+    # What the server writes is its own.
+    kept = site.server.folder / "state"
+    assert {path.lstat().st_uid for path in kept.rglob("*")} == {SERVER}
+
+
+def test_files_are_opened_for_who_asks(site: Site) -> None:
+    of_root = site.file("root.csv", 0, 0o600)
+    of_ada = site.file("ada.csv", ADA, 0o600)
+    of_server = site.file("server.csv", SERVER, 0o600)
+    of_all = site.file("all.csv", 0, 0o644)
+    for path in (of_root, of_ada, of_server, of_all):
+        assert site.count(path, 0) == "1", path
+    for path in (of_ada, of_all):
+        assert site.count(path, ADA) == "1", path
+    for path in (of_root, of_server):
+        assert "Permission denied" in site.count(path, ADA), path
+    # A folder with many of them, several at a time.
+    for index in range(50):
+        site.file(f"many-{index}.csv", ADA, 0o600)
+    assert site.count(site.data / "many-*.csv", ADA) == "50"
+    assert "none-" in site.count(site.data / "none-*.csv", ADA)
+
+
+def test_sandboxes_are_paused_killed_and_replaced(site: Site, code: Path) -> None:
+    site.server.run("fn", "deploy", "f", code, "--timeout", "1s").succeeded()
+    assert site.call("f", '{"n":1}')["n"] == 1
+    late = site.server.run("fn", "call", "f", "--data", '{"n":2,"seconds":60}')
+    assert late.code != 0 and late.report["code"] == "SM-0212", late.err
+    # An idle instance is paused, and resumed by the next call.
+    assert site.call("f", '{"n":3}')["n"] == 3
+    lanes = site.processes("spawner")
+    for lane in lanes:
+        os.kill(lane, signal.SIGKILL)
+    assert site.call("f", '{"n":4}')["n"] == 4
+    assert not set(lanes) & set(site.processes("spawner"))
+    query = "select count(*) as n from range(10)"
+    assert json.loads(site.server.sql(query).succeeded().out) == {"n": 10}
+    site.server.run("down").succeeded()
+
+
+def test_a_server_ends_with_its_broker_and_starts_again(site: Site, code: Path) -> None:
+    site.server.run("fn", "deploy", "f", code).succeeded()
+    assert site.call("f", '{"n":1}')["n"] == 1
+    [broker] = site.processes("broker")
+    os.kill(broker, signal.SIGKILL)
+    wait_for("the end of the server", lambda: not Path(f"/proc/{site.pid}").exists())
+    log = (site.server.folder / "state/snowmelt.log").read_text()
+    assert "the broker has ended" in log
+    site.server.run("up").succeeded()
+    assert site.call("f", '{"n":2}')["n"] == 2
+
+
+def test_the_state_goes_to_root_by_hand_and_back_by_itself(site: Site, code: Path) -> None:
+    site.server.run("fn", "deploy", "f", code).succeeded()
+    site.server.run("down").succeeded()
+    del site.server.environment["SNOWMELT_USER"]
+    # Root trusts no packages of another user.
+    site.server.run("up").succeeded()
+    refused = site.server.run("fn", "call", "f", "--data", '{"n":1}')
+    refused.failed_with("SM-0505", f"user {SERVER}", "chown")
+    site.server.run("down").succeeded()
+    subprocess.run(["chown", "-hR", "0", site.server.folder / "state"], check=True)
+    site.server.run("up").succeeded()
+    assert site.call("f", '{"n":1}')["n"] == 1
+    site.server.run("down").succeeded()
+    # Files of root are handed over again.
+    site.server.environment["SNOWMELT_USER"] = str(SERVER)
+    site.server.run("up").succeeded()
+    assert site.call("f", '{"n":2}')["n"] == 2
+
+
+def test_who_is_named_wrongly_is_refused(alone: Snowmelt) -> None:
+    for name, word in (("no-such-user", "useradd"), ("root", "is root"), ("0", "is root")):
+        alone.environment = {"SNOWMELT_USER": name}
+        alone.run("up").failed_with("SM-0110", name, word)
+
+
+def test_a_server_that_was_taken_over_asks_its_broker_in_vain(site: Site) -> None:
+    """By the server's own end of the broker's socket."""
+    victim = subprocess.Popen(["sleep", "600"])
+    broker = stolen(site.pid, site.processes("broker")[0])
+    try:
+        kill = (3).to_bytes(4, "little") + bytes(4)
+        with PidFd(victim.pid) as process, PidFd(1) as init:
+            for descriptors in ([process], [init], [process, init], []):
+                send(broker, kill, descriptors)
+        # Each other request is answered: refused.
+        for request in (b"x", b"x" * 7, b"x" * 9, b"x" * 4096, bytes(8), b"\xff" * 8):
+            send(broker, request, [])
+            assert answer(broker) != 0, request
+        for operation, argument in ((1, 0), (1, 1), (1, 2), (2, 0), (4, 1 << 20), (6, 0)):
+            send(broker, operation.to_bytes(4, "little") + argument.to_bytes(4, "little"), [])
+            assert answer(broker) != 0, (operation, argument)
+        # Files are opened as the user of a connection to the server, which the kernel names. A
+        # socket at which root listens, or a pair, says nothing of a user.
+        for connection in not_accepted(site.server.folder):
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            send(broker, (2).to_bytes(4, "little") + bytes(4), [theirs.fileno(), connection])
+            assert answer(broker) == 0
+            theirs.close()
+            assert answer(ours) != 0
+            assert ours.recv(1) == b""
+        assert victim.poll() is None
+        assert site.count(site.file("all.csv", 0, 0o644), ADA) == "1", "the broker still serves"
+    finally:
+        victim.kill()
+        victim.wait()
+        broker.close()
+
+
+def test_a_warm_call_and_a_burst_work(site: Site, code: Path) -> None:
+    program = (
+        "import snowmelt as sm\n"
+        "print(sm.map(lambda n: n * n, range(8), progress=False))\n"
+        "print(sm.burst(lambda rank: rank, 4, progress=False))\n"
+    )
+    done = site.server.python(program).succeeded()
+    assert done.out == "[0, 1, 4, 9, 16, 25, 36, 49]\n[0, 1, 2, 3]\n"
+    networked = (
+        "import snowmelt as sm\nsm.burst(lambda rank: rank, 2, network='job', progress=False)"
+    )
+    refused = site.server.python(networked)
+    assert refused.code != 0 and "server.user" in refused.err, refused.err
+
+
+class PidFd:
+    def __init__(self, pid: int) -> None:
+        self.number = os.pidfd_open(pid)
+
+    def __enter__(self) -> int:
+        return self.number
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.number)
+
+
+def send(to: socket.socket, request: bytes, descriptors: list[int]) -> None:
+    rights = array.array("i", descriptors)
+    more = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if descriptors else []
+    to.sendmsg([request], more)
+
+
+def answer(of: socket.socket) -> int:
+    # Not by a timeout of the socket, which would make the server's own end non-blocking.
+    assert select.select([of], [], [], 20)[0], "no answer"
+    return int.from_bytes(of.recv(4), "little")
+
+
+def not_accepted(folder: Path) -> Iterator[int]:
+    """What is no connection of a user to the server."""
+    with Path("/dev/null").open() as file:
+        yield file.fileno()
+    pair = socket.socketpair()
+    yield pair[0].fileno()
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as client:
+        listener.bind(str(folder / "root.sock"))
+        listener.listen()
+        client.connect(str(folder / "root.sock"))
+        yield client.fileno()
+        accepted = listener.accept()[0]
+        yield accepted.fileno()
+    # The server's own socket, of which root is the listener.
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(folder / "state/snowmelt.sock"))
+        yield client.fileno()
+
+
+def stolen(server: int, broker: int) -> socket.socket:
+    """A copy of the socket that leads from the server to its broker."""
+    listed = subprocess.run(["ss", "-xH"], check=True, capture_output=True, text=True).stdout
+    # Type, state, two queues, address and inode, address and inode of the other end.
+    rows = [line.split() for line in listed.splitlines()]
+    peers = {row[5]: row[7] for row in rows if len(row) > 7 and row[0] == "u_seq"}
+    [theirs] = [inode for inode in sockets(broker) if inode in peers]
+    number = sockets(server)[peers[theirs]]
+    get = ctypes.CDLL(None, use_errno=True).syscall
+    with PidFd(server) as process:
+        copied = get(PIDFD_GETFD, process, number, 0)
+    assert copied >= 0, os.strerror(ctypes.get_errno())
+    return socket.socket(fileno=copied)
+
+
+def sockets(pid: int) -> dict[str, int]:
+    """The sockets of a process, by inode, with their descriptors."""
+    found = {}
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            kind, _, inode = str(entry.readlink()).partition(":")
+            if kind == "socket":
+                found[inode.strip("[]")] = int(entry.name)
+    return found
