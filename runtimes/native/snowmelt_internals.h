@@ -30,6 +30,7 @@ typedef unsigned long long u64;
 #define MSG_NOSIGNAL 0x4000
 #define MSG_CMSG_CLOEXEC 0x40000000
 #define RLIMIT_NOFILE 0x7
+#define RLIMIT_NPROC 0x6
 #define CLONE_NEWNS 0x20000
 #define CLONE_NEWCGROUP 0x2000000
 #define CLONE_NEWUSER 0x10000000
@@ -37,6 +38,7 @@ typedef unsigned long long u64;
 #define CLONE_NEWNET 0x40000000
 #define PR_SET_DUMPABLE 0x4
 #define PR_CAPBSET_DROP 0x18
+#define PR_CAPBSET_READ 0x17
 #define PR_SET_NO_NEW_PRIVS 0x26
 #define PR_CAP_AMBIENT 0x2f
 #define PR_CAP_AMBIENT_CLEAR_ALL 0x4
@@ -75,6 +77,8 @@ typedef unsigned long long u64;
 
 /* Of the spawner. */
 #define ZYGOTE_CAPABILITIES 0x2400c0
+#define ID_SHARING_CAPABILITIES 0x802400c0
+#define SETFCAP 0x1f
 #define FUNCTION_ID 0x3e8
 #define FUNCTION_UMASK 0x12
 #define MAX_FDS 0x10
@@ -151,10 +155,12 @@ struct setup {
 	u32 filter;
 	u32 notifier;
 	u64 open_files;
+	u64 processes;
 };
-_Static_assert(sizeof(struct setup) == 16, "not as in Rust");
+_Static_assert(sizeof(struct setup) == 24, "not as in Rust");
 _Static_assert(__builtin_offsetof(struct setup, filter) == 0, "not as in Rust");
 _Static_assert(__builtin_offsetof(struct setup, notifier) == 4, "not as in Rust");
 _Static_assert(__builtin_offsetof(struct setup, open_files) == 8, "not as in Rust");
+_Static_assert(__builtin_offsetof(struct setup, processes) == 16, "not as in Rust");
 
 #endif

@@ -192,10 +192,22 @@ static void map_one(int sync, u32 id)
 	check(sync, step, write_file("self/gid_map", text, end));
 }
 
-/* The system call policy forbids changing the other limits, which are inherited from the zygote. */
-static void set_limits(int sync, u64 open_files, int is_zygote)
+/* Sets a limit that no control group has, if it is given. */
+static void set_own_limit(int sync, int resource, u64 most)
 {
+	static const char step[] = "set the limits";
 	u64 limits[LIMIT_SIZE / sizeof(u64)];
+	if (!most)
+		return;
+	check(sync, step, SYS(prlimit64, 0, resource, 0, limits));
+	limits[0] = limits[1] = most < limits[1] ? most : limits[1];
+	check(sync, step, SYS(prlimit64, 0, resource, limits, 0));
+}
+
+/* The system call policy forbids changing the other limits, which are inherited from the zygote. */
+static void set_limits(int sync, const struct setup *setup, int is_zygote)
+{
+	u64 limits[LIMIT_SIZE / sizeof(u64)], open_files = setup->open_files;
 	check(sync, "read the limits", SYS(prlimit64, 0, RLIMIT_NOFILE, 0, limits));
 	limits[0] = open_files < limits[1] ? open_files : limits[1];
 	/* The children of a zygote have their own limits, which may be higher. */
@@ -204,6 +216,7 @@ static void set_limits(int sync, u64 open_files, int is_zygote)
 	if (!is_left_out("ChildOpenFiles"))
 		check(sync, "set the limits", SYS(prlimit64, 0, RLIMIT_NOFILE, limits, 0));
 	SYS(umask, FUNCTION_UMASK);
+	set_own_limit(sync, RLIMIT_NPROC, setup->processes);
 }
 
 static void place_descriptors(int sync, int channel, int log)
@@ -214,6 +227,13 @@ static void place_descriptors(int sync, int channel, int log)
 	check(sync, step, SYS(dup3, log, 1, 0));
 	check(sync, step, SYS(dup3, log, 2, 0));
 	check(sync, step, SYS(dup3, channel, SNOWMELT_CHANNEL_FD, O_CLOEXEC));
+}
+
+/* Those of this process, if its children have its own user id. */
+static u32 zygote_capabilities(void)
+{
+	int shares_id = SYS(prctl, PR_CAPBSET_READ, SETFCAP, 0, 0, 0) == 1;
+	return shares_id ? ID_SHARING_CAPABILITIES : ZYGOTE_CAPABILITIES;
 }
 
 static void drop_bounding_set(u32 kept)
@@ -331,14 +351,15 @@ static void set_up(int sync, int is_zygote)
 	/* While the spawner attaches the mounts. */
 	if (setup->notifier)
 		check(sync, "make the handover descriptor", SYS(dup3, sync, handover_fd, O_CLOEXEC));
-	set_limits(sync, setup->open_files, is_zygote);
-	drop_bounding_set(is_zygote ? ZYGOTE_CAPABILITIES : 0);
+	set_limits(sync, setup, is_zygote);
+	u32 kept = is_zygote ? zygote_capabilities() : 0;
+	drop_bounding_set(kept);
 	wait_for_go(sync);
 	check(sync, "enter the scratch", SYS(chdir, "/tmp"));
 	/* Without entry files the spawner has moved it into its group only now. */
 	if (!is_left_out("ChildControlGroupNamespace"))
 		check(sync, "leave the control group namespace", SYS(unshare, CLONE_NEWCGROUP));
-	drop_privileges(sync, is_zygote ? ZYGOTE_CAPABILITIES : 0);
+	drop_privileges(sync, kept);
 	confine(sync, is_zygote);
 	place_descriptors(sync, fds[0], fds[1]);
 	if (setup->notifier)

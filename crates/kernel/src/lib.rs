@@ -29,4 +29,4 @@ mod processes;
 pub use confinement::{landlock, notify, seccomp};
 pub use descriptors::{fds, packet, socket};
 pub use files::{disk, lock, mapping};
-pub use processes::{clone, execute, file_user, keyring, namespace, process, vfork};
+pub use processes::{clone, execute, file_user, keyring, namespace, process, rootless, vfork};

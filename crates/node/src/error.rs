@@ -140,6 +140,12 @@ pub enum Error {
         /// The error of the kernel.
         source: std::io::Error,
     },
+    /// The platform of an ordinary user cannot do this.
+    #[error("the platform of an ordinary user cannot {what}: that needs root")]
+    NeedsRoot {
+        /// What it cannot do, as a verb phrase.
+        what: &'static str,
+    },
     /// The program, interpreter or tool that runs a function is missing or cannot be used.
     #[error("{} cannot be run: {reason}", called(program))]
     Program {
@@ -227,6 +233,8 @@ impl Report for Error {
             Self::Network(error) => error.report(),
             Self::Job { .. } => ErrorReport::new(Code::NETWORK_MAKE, self.to_string())
                 .hint("run `snowmelt doctor` to see what this machine lacks"),
+            Self::NeedsRoot { .. } => ErrorReport::new(Code::ROOTLESS, self.to_string())
+                .hint("have an administrator run the server: `sudo snowmelt up`"),
             Self::Defect { .. } => ErrorReport::new(Code::INTERNAL, self.to_string()),
             Self::Report(report) => (**report).clone(),
             Self::Function(error) => error.report(),

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 
+use snowmelt_kernel::rootless::EntryError;
 use snowmelt_types::{Code, ErrorReport, Report, SandboxId};
 
 /// Every error of this crate.
@@ -14,6 +15,14 @@ pub enum Error {
     Unsupported {
         /// The requirement that is missing.
         reason: String,
+    },
+    /// The kernel does not let an ordinary user make sandboxes.
+    #[error("user {user} cannot make sandboxes here: {source}")]
+    Rootless {
+        /// The number of the user.
+        user: u32,
+        /// The step that the kernel refuses.
+        source: EntryError,
     },
     /// The spawner's program did not start.
     #[error("the spawner `{}` did not start: {source}", command.display())]
@@ -102,6 +111,7 @@ impl Error {
 impl Report for Error {
     fn report(&self) -> ErrorReport {
         let code = match self {
+            Self::Rootless { .. } => Code::ROOTLESS,
             Self::SpawnerLost => Code::SPAWNER_LOST,
             Self::NotReplaced { .. } => Code::SPAWNER_START,
             Self::ZygoteSlots { .. } => Code::ZYGOTES_BUSY,
@@ -114,6 +124,7 @@ impl Report for Error {
             Self::Unsupported { .. } | Self::Launch { .. } | Self::Cgroup { .. } => {
                 report.hint("run `snowmelt doctor` to see what this machine lacks")
             }
+            Self::Rootless { source, .. } => report.hint(source.remedy()),
             Self::SpawnerLost => report.hint("try again: another spawner is started"),
             Self::NotReplaced { .. } => {
                 report.hint("the start is retried; `snowmelt doctor` shows what is missing")

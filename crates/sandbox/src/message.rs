@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use snowmelt_kernel::rootless::NamespaceIds;
 use snowmelt_types::{ByteSize, SandboxId};
 
 use crate::cgroup::{FreezerFile, ThrottledFile};
@@ -31,6 +32,8 @@ pub struct Setup {
     pub total: Total,
     /// The user who connects to sandboxes and pauses them; `None` is root.
     pub server_user: Option<u32>,
+    /// The ids of the server's own user namespace; `None` if it runs as root.
+    pub ids: Option<NamespaceIds>,
 }
 
 /// A packet while a spawner is set up, with the pidfd of a process that it has made: first of init,

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
@@ -20,8 +20,8 @@ use snowmelt_kernel::bpf::Map;
 use snowmelt_kernel::clone::{Cloned, clone_into};
 use snowmelt_kernel::mount::{self, Attributes};
 use snowmelt_kernel::namespace::{flags, join, unshare};
-use snowmelt_kernel::packet;
 use snowmelt_kernel::vfork::{Stack, clone_vfork};
+use snowmelt_kernel::{packet, rootless};
 
 use crate::disabled_defences::{Defence, is_disabled};
 use crate::fault::{StepFault, doing};
@@ -47,9 +47,14 @@ pub(crate) struct SandboxNetwork {
 pub(crate) struct Namespaces {
     assembly: OwnedFd,
     zygote_template: OwnedFd,
-    /// The empty network namespace of the spawner itself.
+    /// The empty network namespace of processes that never use a network; that of the spawner
+    /// itself, unless it stays in that of the host.
     shared_network: OwnedFd,
     host_network: OwnedFd,
+    /// Whether the spawner stays in the host's network namespace: with rights over its own user
+    /// namespace only, it could not return there. A program then enters its network by itself, and a
+    /// zygote has an empty one from its start.
+    stays_in_host_network: bool,
     /// The spawner's `/proc`, for processes that see another one or none.
     proc: OwnedFd,
     /// The spawner's pid namespace.
@@ -65,7 +70,9 @@ impl Namespaces {
     pub fn enter(folder: &Path) -> Result<Self, StepFault> {
         // Before it is left: /proc/self/ns shows only the namespaces of the present.
         let host_network = current("net")?;
-        let kinds = flags::MOUNT | flags::NETWORK | flags::UTS | flags::IPC;
+        let stays_in_host_network = rootless::entered().is_some();
+        let network = if stays_in_host_network { 0 } else { flags::NETWORK };
+        let kinds = flags::MOUNT | network | flags::UTS | flags::IPC;
         doing("leave the host's namespaces", unshare(kinds))?;
         let named = rustix::system::sethostname(b"snowmelt");
         doing("set the host name", named.map_err(Into::into))?;
@@ -86,11 +93,16 @@ impl Namespaces {
         doing("empty the second mount namespace", empty(folder))?;
         let zygote_template = current("mnt")?;
         doing("return to the first mount namespace", join(&assembly, flags::MOUNT))?;
+        let shared_network = match stays_in_host_network {
+            true => doing("make an empty network namespace", network_by_process(&proc))?,
+            false => current("net")?,
+        };
         Ok(Self {
             assembly,
             zygote_template,
-            shared_network: current("net")?,
+            shared_network,
             host_network,
+            stays_in_host_network,
             proc,
             pids,
             names_pids_of_proc,
@@ -182,7 +194,8 @@ impl Namespaces {
         child: impl FnOnce() -> i32,
     ) -> io::Result<Cloned> {
         let _restore = self.enter_namespaces(self.zygote_template.as_fd(), Some(network))?;
-        clone_into(namespaces, cgroup, child)
+        let own = if self.stays_in_host_network { flags::NETWORK } else { 0 };
+        clone_into(namespaces | own, cgroup, child)
     }
 
     /// Makes a process that starts in a copy of the mount namespace `root`; see
@@ -197,18 +210,42 @@ impl Namespaces {
     ) -> io::Result<Cloned> {
         let _restore = self.enter_namespaces(root, Some(network))?;
         let processes = if is_disabled(Defence::Processes) { 0 } else { flags::PID };
-        clone_vfork(processes | flags::MOUNT, cgroup, stack, child)
+        let kinds = processes | flags::MOUNT;
+        if !self.stays_in_host_network || self.is_host_network(network) {
+            return clone_vfork(kinds, cgroup, stack, child);
+        }
+        let mut entered = Ok(());
+        let mut run = || {
+            entered = join(network, flags::NETWORK);
+            // With the host's network it must not run anything.
+            if entered.is_ok() { child() } else { 1 }
+        };
+        let made = clone_vfork(kinds, cgroup, stack, &mut run)?;
+        match entered {
+            Ok(()) => Ok(made),
+            Err(error) => {
+                rustix::process::waitid(WaitId::PidFd(made.pidfd.as_fd()), WaitIdOptions::EXITED)?;
+                Err(error)
+            }
+        }
     }
 
     /// Makes an empty network namespace. It has its own abstract socket names and its own
     /// `/proc/net`.
     pub fn empty_network(&self) -> io::Result<OwnedFd> {
+        if self.stays_in_host_network {
+            return network_by_process(&self.proc);
+        }
         let _restore = Restore { namespaces: self, network: true };
         unshare(flags::NETWORK)?;
         Ok(openat(&self.proc, "self/ns/net", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
     }
 
-    /// The spawner's own network namespace, which processes get that never use a network.
+    fn is_host_network(&self, network: BorrowedFd<'_>) -> bool {
+        network.as_raw_fd() == self.host_network.as_raw_fd()
+    }
+
+    /// The network namespace of processes that never use a network.
     pub fn shared_network(&self) -> io::Result<OwnedFd> {
         self.shared_network.try_clone()
     }
@@ -236,6 +273,7 @@ impl Namespaces {
         mounts: BorrowedFd<'_>,
         network: Option<BorrowedFd<'_>>,
     ) -> io::Result<Restore<'_>> {
+        let network = network.filter(|_| !self.stays_in_host_network);
         // Made before the first join, so that a failure of the second one returns from the first.
         let restore = Restore { namespaces: self, network: network.is_some() };
         join(mounts, flags::MOUNT)?;
@@ -286,6 +324,14 @@ fn made_by_process(
     drop(theirs);
     let made = packet::receive(&ours, &mut [0; 1])?.fds.pop();
     made.ok_or_else(|| io::ErrorKind::BrokenPipe.into())
+}
+
+/// Makes an empty network namespace in a process of its own, for a spawner that stays in its own.
+fn network_by_process(proc: &OwnedFd) -> io::Result<OwnedFd> {
+    made_by_process(&mut Stack::new()?, &mut || {
+        unshare(flags::NETWORK)?;
+        Ok(openat(proc, "self/ns/net", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+    })
 }
 
 fn current(kind: &str) -> Result<OwnedFd, StepFault> {

@@ -6,6 +6,7 @@
 //! the kernel translates a filter anew at each installation, so the length of a filter adds to the
 //! time of each start.
 
+use snowmelt_kernel::rootless;
 use snowmelt_kernel::seccomp::{self, CompileError, FilterProgram};
 
 use crate::spec::{Network, SyscallPolicy};
@@ -15,6 +16,7 @@ const COMMON: &str = include_str!("../policy/common.json");
 const LOCAL_SOCKETS: &str = include_str!("../policy/local-sockets.json");
 const INTERNET_SOCKETS: &str = include_str!("../policy/internet-sockets.json");
 const ZYGOTE: &str = include_str!("../policy/zygote.json");
+const NO_CONTROL_GROUP: &str = include_str!("../policy/no-control-group.json");
 const SPAWNER: &str = include_str!("../policy/spawner.json");
 
 /// The filters that the spawner installs, compiled once.
@@ -96,7 +98,10 @@ fn spawner() -> std::result::Result<seccomp::SeccompPolicy, CompileError> {
 
 fn put_together(parts: &[&str]) -> std::result::Result<seccomp::SeccompPolicy, CompileError> {
     let mut whole = seccomp::SeccompPolicy::default();
-    for part in parts {
+    let has_groups = rootless::entered().is_none();
+    // Where nothing counts it, no process may have such memory.
+    let counted = (!has_groups && parts.contains(&COMMON)).then_some(&NO_CONTROL_GROUP);
+    for part in parts.iter().chain(counted) {
         whole.extend(seccomp::SeccompPolicy::parse(part)?);
     }
     Ok(whole)

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use snowmelt_kernel::mount;
 use snowmelt_kernel::namespace::flags;
-use snowmelt_kernel::{clone, landlock};
+use snowmelt_kernel::{clone, landlock, rootless};
 
 use crate::spec::Limits;
 use crate::{Result, cgroup};
@@ -48,8 +48,11 @@ fn fact(name: &'static str, outcome: std::result::Result<String, String>) -> Pro
 
 fn root() -> Probe {
     let id = rustix::process::geteuid();
-    let found = format!("user id {}", id.as_raw());
-    fact("root", if id.is_root() { Ok(found) } else { Err(found) })
+    let found = match rootless::entered() {
+        None => format!("user id {}", id.as_raw()),
+        Some(_) => "an ordinary user, in a user namespace".to_owned(),
+    };
+    fact("root", if rootless::is_root_of_machine() { Ok(found) } else { Err(found) })
 }
 
 /// The oldest maintained long-term kernel. mount_setattr(2) of 5.12 and `CLOSE_RANGE_CLOEXEC` of
@@ -62,6 +65,9 @@ fn kernel() -> Probe {
 }
 
 fn control_groups() -> Probe {
+    if rootless::entered().is_some() {
+        return fact("control groups", cgroup::describe().map(str::to_owned));
+    }
     let tried = cgroup::describe().and_then(|found| match try_control_group() {
         Ok(()) => Ok(found.to_owned()),
         Err(error) => Err(format!("{found}, but {error}")),
@@ -112,7 +118,12 @@ fn file_system(name: &'static str, kind: &str) -> Probe {
 fn fuse() -> Probe {
     let device = Path::new("/dev/fuse");
     let known = mount::supports_file_system("fuse");
-    let found = known.and_then(|()| fs::metadata(device).map(drop));
+    // An ordinary user needs its permission, and not only that it is there.
+    let open = || fs::File::options().read(true).write(true).open(device).map(drop);
+    let found = known.and_then(|()| match rootless::entered() {
+        Some(_) => open(),
+        None => fs::metadata(device).map(drop),
+    });
     fact("FUSE", outcome_of(found, "supported, with /dev/fuse"))
 }
 

@@ -3,6 +3,7 @@
 //! Invariant: no other file of this crate names an environment variable.
 
 use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Path of the configuration file. Default: `~/.config/snowmelt/config.toml`, and for keys that it
@@ -188,7 +189,7 @@ pub fn config_file() -> Option<PathBuf> {
 
 /// The default state folder.
 pub fn default_state() -> PathBuf {
-    if rustix::process::geteuid().is_root() {
+    if snowmelt_kernel::rootless::is_root_of_machine() {
         return PathBuf::from("/var/lib/snowmelt");
     }
     let home = || path(HOME).unwrap_or_else(std::env::temp_dir).join(".local/state");
@@ -197,15 +198,22 @@ pub fn default_state() -> PathBuf {
 
 /// The default folder of the files of a running platform.
 pub fn default_run(state: &Path) -> PathBuf {
-    if rustix::process::geteuid().is_root() {
+    if snowmelt_kernel::rootless::is_root_of_machine() {
         return PathBuf::from("/run/snowmelt");
     }
-    path(RUNTIME_DIR).map_or_else(|| state.join("run"), |folder| folder.join("snowmelt"))
+    // `su` and `sudo` may leave the variable of the user before.
+    let own = path(RUNTIME_DIR).filter(|folder| is_own(folder));
+    own.map_or_else(|| state.join("run"), |folder| folder.join("snowmelt"))
+}
+
+fn is_own(folder: &Path) -> bool {
+    let user = rustix::process::geteuid().as_raw();
+    folder.metadata().is_ok_and(|found| found.uid() == user)
 }
 
 /// The default folder of secrets.
 pub fn default_secrets(state: &Path) -> PathBuf {
-    if rustix::process::geteuid().is_root() {
+    if snowmelt_kernel::rootless::is_root_of_machine() {
         return PathBuf::from("/etc/snowmelt/secrets");
     }
     config_file().map_or_else(|| state.join("secrets"), |file| file.with_file_name("secrets"))

@@ -126,6 +126,7 @@ codes! {
     ZYGOTES_BUSY = "SM-0521", Platform, "all slots for zygotes are in use";
     QUERY_PROGRAM = "SM-0522", Platform, "the program that runs queries is missing";
     KEYS_MOST = "SM-0523", Usage, "there are as many keys as there may be";
+    ROOTLESS = "SM-0530", Platform, "an ordinary user cannot do this here";
     NETWORK_MAKE = "SM-0601", Platform, "a job's network could not be made";
     NETWORK_SPEC = "SM-0602", Input, "the specification of a job's network is invalid";
     NETWORK_TAKEN = "SM-0603", Platform, "the network of a job is in use by another job";

@@ -48,6 +48,10 @@ impl ClusterMember {
     /// Sweeps what crashed processes left, starts the spawner, binds the address. Call it before
     /// the runtime exists: the spawner must not be forked from a process with threads.
     pub fn prepare(settings: ServerSettings, membership: Membership) -> Result<Self, ErrorReport> {
+        if rustix::process::geteuid().as_raw() != 0 {
+            let message = "an ordinary user cannot run a host of a cluster: that needs root";
+            return Err(ErrorReport::new(Code::ROOTLESS, message).hint("run `sudo snowmelt node`"));
+        }
         let listener = listener::bind(membership.address)?;
         let started = ServerProcess::prepare(settings)?;
         Ok(Self { membership, started, listener })

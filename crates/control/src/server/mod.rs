@@ -7,6 +7,7 @@
 //! | a platform with its socket, from its start to its end | here |
 //! | the process of a host that joined a cluster | `member` |
 //! | the broker of a server that gives up root | `rights` |
+//! | the user namespace of a platform that is not root's | `rootless` |
 //! | a server of images alone, inside a command | `image_server` |
 //!
 //! Invariant: the spawner is started before any thread. It ends after all sandboxes, and before the
@@ -16,6 +17,7 @@ mod certificate_files;
 pub mod image_server;
 pub mod member;
 mod rights;
+mod rootless;
 mod settings;
 
 use std::os::fd::OwnedFd;
@@ -84,6 +86,7 @@ impl ServerProcess {
         if let Err(error) = snowmelt_kernel::fds::raise_limit() {
             tracing::warn!(%error, "the limit of open files stays as it is");
         }
+        rootless::enter(&settings)?;
         permissions::state_folder(&settings.state_dir, settings.group.as_ref())?;
         permissions::open_folder(&settings.run_base)?;
         snowmelt_sandbox::sweep(&settings.run_base).map_err(|error| error.report())?;
@@ -150,6 +153,8 @@ impl Launch {
     /// Sweeps what crashed servers left, starts the spawner, binds the socket. Call it before the
     /// runtime exists: the spawner must not be forked from a process with threads.
     pub fn prepare(settings: ServerSettings) -> Result<Self, ErrorReport> {
+        // Before the state folder exists: a platform that cannot run here leaves nothing.
+        rootless::enter(&settings)?;
         permissions::state_folder(&settings.state_dir, settings.group.as_ref())?;
         let lock = (!settings.private)
             // Before anything is swept or bound: a second server must change nothing.

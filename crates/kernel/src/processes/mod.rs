@@ -8,6 +8,7 @@
 //! | namespaces of the calling process | `namespace` |
 //! | keyrings that a process inherits | `keyring` |
 //! | a thread with the rights of another user to files | `file_user` |
+//! | the user namespace of a platform that is not root's | `rootless` |
 //! | signals, priority, privileges and the end of a process | `process` |
 
 pub mod clone;
@@ -16,4 +17,5 @@ pub mod file_user;
 pub mod keyring;
 pub mod namespace;
 pub mod process;
+pub mod rootless;
 pub mod vfork;

@@ -143,8 +143,9 @@ pub fn become_user_in_groups(uid: u32, gid: u32, groups: &[u32]) -> io::Result<(
 }
 
 /// Gives up the rights of root for good: becomes a user without capabilities, which no program that
-/// is executed later gets back. Who becomes root itself (user 0) keeps the right to read all files. The files of this process in `/proc` belong to the user then, so
-/// the process can still open its own descriptors by their paths there.
+/// is executed later gets back. Who becomes root itself (user 0) keeps the right to read all
+/// files. The files of this process in `/proc` belong to the user then, so the process can still open
+/// its own descriptors by their paths there.
 pub fn give_up_root(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> {
     prctl(libc::PR_SET_NO_NEW_PRIVS, 1)?;
     keep_only_capabilities(&[CAP_DAC_READ_SEARCH, CAP_SETGID, CAP_SETUID])?;
@@ -189,6 +190,22 @@ pub fn become_user_keeping(uid: u32, gid: u32, kept: &[u32]) -> io::Result<()> {
     prctl(libc::PR_SET_KEEPCAPS, 1)?;
     become_user(uid, gid)?;
     set_capabilities(kept.iter().fold(0, |set, capability| set | 1 << capability))
+}
+
+/// Sets real, effective and saved ids of this single-threaded process, and keeps its other groups: in
+/// a user namespace of an ordinary user they cannot be dropped.
+pub fn become_user_with_its_groups(uid: u32, gid: u32) -> io::Result<()> {
+    // SAFETY: plain numbers only.
+    let results = unsafe { [libc::setresgid(gid, gid, gid), libc::setresuid(uid, uid, uid)] };
+    if results == [0; 2] { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Keeps SYS_ADMIN, and SETFCAP, without which the kernel does not let id 0 of this user namespace be
+/// mapped in one below it. The user stays.
+pub fn keep_for_own_namespace() -> io::Result<()> {
+    const NEXT: u64 = 1 << 21 | 1 << 31;
+    set_capabilities(NEXT)?;
+    prctl(libc::PR_SET_DUMPABLE, 1)
 }
 
 /// Becomes a user like [`become_user`], but keeps SYS_ADMIN, SETUID and SETGID for the next steps,

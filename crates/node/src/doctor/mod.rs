@@ -8,6 +8,7 @@ mod kernel;
 mod leftovers;
 mod network;
 mod resources;
+mod rootless;
 mod tools;
 
 use std::path::Path;
@@ -56,10 +57,10 @@ impl Check {
         Self { name: name.to_owned(), status, found: found.into(), needed: needed.into(), mend }
     }
 
-    /// Returns the row as far as the user can judge it: without root, a failure of a check that
-    /// needs root is a warning.
-    fn seen(self, is_root: bool) -> Self {
-        let is_true = is_root || self.status == CheckStatus::Ok;
+    /// Returns the row as far as the user can judge it: without root or a user namespace, a failure
+    /// of a check that needs one is a warning.
+    fn seen(self, has_rights: bool) -> Self {
+        let is_true = has_rights || self.status == CheckStatus::Ok;
         if is_true || !SEEN_BY_ROOT.contains(&self.name.as_str()) {
             return self;
         }
@@ -97,14 +98,19 @@ pub fn run(
     mount: MountChoice,
     python: Option<&Path>,
 ) -> Vec<Check> {
+    let entered = rootless::enter();
     let mut checks = kernel::checks(mount);
     checks.extend(network::checks());
     checks.extend(resources::checks(state_dir));
     checks.extend(tools::checks(state_dir, python));
     checks.push(clock::check());
     checks.push(leftovers::check(state_dir, run_dir));
-    let is_root = rustix::process::geteuid().is_root();
-    checks.into_iter().map(|check| check.seen(is_root)).collect()
+    let Some(entered) = entered else { return checks };
+    // Without a namespace, what the kernel refuses says nothing about the machine.
+    let is_entered = entered.is_ok();
+    let checks = checks.into_iter().map(|check| check.seen(is_entered));
+    let checks = checks.filter_map(rootless::of_user);
+    rootless::checks(&entered).into_iter().chain(checks).collect()
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use snowmelt_broker::Broker;
+use snowmelt_kernel::rootless;
 use snowmelt_network::Networks;
 use snowmelt_sandbox::Spawner;
 use snowmelt_types::{Code, ErrorReport};
@@ -81,6 +82,9 @@ impl JobNetworks {
         }
         if Broker::installed().is_some() {
             return Err(Error::Report(Box::new(no_networks())));
+        }
+        if rootless::entered().is_some() {
+            return Err(Error::NeedsRoot { what: "make the network of a job" });
         }
         let options = snowmelt_network::Options::new(self.folder.join("leases"));
         let opened = self.enforcement.open(&self.control_group, options)?;

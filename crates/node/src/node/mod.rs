@@ -23,6 +23,7 @@ use std::time::Instant;
 use snowmelt_api::{NodeFigures, SpawnerHealth};
 use snowmelt_broker::Broker;
 use snowmelt_image::source::trust_authorities;
+use snowmelt_kernel::rootless;
 use snowmelt_ledger::{Capacity, Ledger};
 use snowmelt_sandbox::Spawner;
 use snowmelt_types::ByteSize;
@@ -199,8 +200,8 @@ impl Node {
     /// to load the programs that hold functions to their addresses. A job that needs a network
     /// meanwhile waits; a failure is reported to each caller.
     pub fn open_networks(&self) {
-        // A server that is not root makes none.
-        if Broker::installed().is_some() {
+        // Each job that asks for one is told that it needs root.
+        if rootless::entered().is_some() || Broker::installed().is_some() {
             return;
         }
         let networks = Arc::clone(&self.inner.networks);

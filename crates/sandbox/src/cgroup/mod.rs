@@ -1,4 +1,5 @@
-//! Control groups: one for each sandbox, in version 1 or 2 of the kernel's interface.
+//! Control groups: one for each sandbox, in version 1 or 2 of the kernel's interface, or none where
+//! an ordinary user runs the platform.
 //!
 //! Invariant: a group is removed only when it is empty, and its counts are read before.
 
@@ -7,6 +8,7 @@ mod leftovers;
 mod meters;
 mod pool;
 mod total;
+mod unmanaged;
 mod v1;
 mod v2;
 
@@ -19,6 +21,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
+use snowmelt_kernel::rootless;
 use snowmelt_types::ByteSize;
 
 use crate::spec::Limits;
@@ -29,6 +32,7 @@ use freezer::is_threaded;
 pub(crate) use freezer::{Freezer, FreezerFile, OpenFreezerFile};
 use meters::Meters;
 pub(crate) use pool::{GroupPool, SandboxGroup};
+use unmanaged::Unmanaged;
 
 /// The period of the CPU quota, in microseconds: the kernel's default.
 const CPU_PERIOD_US: u64 = 100_000;
@@ -93,8 +97,17 @@ pub(crate) trait Backend {
     /// The file with the current memory.
     fn memory_file(&self, group: &str) -> Option<PathBuf>;
     /// The file with the time for which the group was throttled by its CPU limit, the key in it,
-    /// and its unit.
-    fn throttled_file(&self, group: &str) -> ThrottledFile;
+    /// and its unit. `None` where nothing is throttled.
+    fn throttled_file(&self, group: &str) -> Option<ThrottledFile>;
+    /// Whether the lane has to look at the memory of sandboxes, because the kernel does not limit it.
+    fn is_watched(&self) -> bool {
+        false
+    }
+    /// Forgets what was counted for a group that is given up.
+    fn forget(&self, _group: &str) {}
+    /// Counts what the lane has seen of the memory of a sandbox, and whether it ends the sandbox for
+    /// it.
+    fn count_memory(&self, _group: &str, _used: ByteSize, _is_over: bool) {}
     /// The name of the file with the memory limit.
     #[cfg(test)]
     fn memory_limit_file(&self) -> &'static str;
@@ -134,6 +147,9 @@ impl ThrottledFile {
 
 /// Returns the backend for this machine. Version 2 has precedence over version 1.
 pub(crate) fn detect() -> Result<Box<dyn Backend>> {
+    if rootless::entered().is_some() {
+        return Ok(Box::new(Unmanaged::default()));
+    }
     let mounts = fs::read_to_string("/proc/self/mounts")
         .map_err(|source| Error::Cgroup { path: "/proc/self/mounts".into(), source })?;
     // On a hybrid machine version 2 is mounted without the controllers; `find` refuses it then.
@@ -163,6 +179,9 @@ pub fn unified_group(group: &str) -> Option<PathBuf> {
 
 /// The description of the control groups for [`crate::probe`].
 pub(crate) fn describe() -> std::result::Result<&'static str, String> {
+    if rootless::entered().is_some() {
+        return Err("none that this user may make".to_owned());
+    }
     let mounts = fs::read_to_string("/proc/self/mounts").map_err(|error| error.to_string())?;
     if v2::Hierarchy::find(&mounts).is_some() {
         return Ok("version 2 with memory, cpu and pids");

@@ -36,6 +36,13 @@ pub(crate) struct SandboxGroup {
     last: Option<GroupUsage>,
 }
 
+impl SandboxGroup {
+    /// The limit of the memory of the group's sandbox.
+    pub fn memory_limit(&self) -> ByteSize {
+        self.limits.memory
+    }
+}
+
 /// The groups of one lane of a spawner, `<parent>/<lane>-<number>`.
 pub(crate) struct GroupPool {
     backend: Box<dyn Backend>,
@@ -169,6 +176,14 @@ impl GroupPool {
         }
     }
 
+    /// Counts what the lane has seen of the memory of the group's sandbox. Returns whether that is
+    /// above the limit.
+    pub fn count_memory(&self, group: &SandboxGroup, used: ByteSize) -> bool {
+        let is_over = used > group.limits.memory;
+        self.backend.count_memory(&group.path, used, is_over);
+        is_over
+    }
+
     /// The counts of the group's sandbox, whose processes have all ended.
     pub fn usage(&self, group: &mut SandboxGroup) -> GroupUsage {
         let now = self.backend.usage(&group.path, &mut group.meters);
@@ -185,7 +200,7 @@ impl GroupPool {
 
     /// Whether [`Self::refill`] has work to do.
     pub fn needs_refill(&self) -> bool {
-        self.free.len() < READY
+        self.free.len() < READY && !self.backend.is_watched()
     }
 
     /// Makes one group in advance. A failure is reported when a group is requested.
@@ -243,6 +258,7 @@ impl GroupPool {
     }
 
     fn remove(&mut self, path: &str, owner: Option<u64>) {
+        self.backend.forget(path);
         if !remove_now(self.backend.as_ref(), path) {
             self.leftovers.add(path, owner);
         }

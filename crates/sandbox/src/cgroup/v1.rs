@@ -169,8 +169,8 @@ impl Backend for Hierarchies {
         Some(self.memory.join(group).join("memory.usage_in_bytes"))
     }
 
-    fn throttled_file(&self, group: &str) -> ThrottledFile {
-        ThrottledFile::new(self.cpu.join(group).join("cpu.stat"), "throttled_time ", 1)
+    fn throttled_file(&self, group: &str) -> Option<ThrottledFile> {
+        Some(ThrottledFile::new(self.cpu.join(group).join("cpu.stat"), "throttled_time ", 1))
     }
 
     #[cfg(test)]

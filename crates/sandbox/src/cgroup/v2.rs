@@ -120,8 +120,8 @@ impl Backend for Hierarchy {
         Some(self.root.join(group).join("memory.current"))
     }
 
-    fn throttled_file(&self, group: &str) -> ThrottledFile {
-        ThrottledFile::new(self.root.join(group).join("cpu.stat"), "throttled_usec ", 1000)
+    fn throttled_file(&self, group: &str) -> Option<ThrottledFile> {
+        Some(ThrottledFile::new(self.root.join(group).join("cpu.stat"), "throttled_usec ", 1000))
     }
 
     #[cfg(test)]

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, open};
-use snowmelt_kernel::packet;
+use snowmelt_kernel::{packet, rootless};
 
 use super::pidfd;
 use super::privileges::delegated;
@@ -184,7 +184,9 @@ impl Launcher {
         let parent_cgroup = self.options.parent_cgroup.clone();
         let total = self.options.total;
         let server_user = self.options.server_user;
-        let setup = Setup { run_dir: run_dir.path().to_owned(), parent_cgroup, total, server_user };
+        let ids = rootless::entered();
+        let run_dir_path = run_dir.path().to_owned();
+        let setup = Setup { run_dir: run_dir_path, parent_cgroup, total, ids, server_user };
         packet::send(socket, &serde_json::to_vec(&setup)?, &[run_dir.lock().as_fd()])?;
         let deadline = Instant::now() + SETUP_TIMEOUT;
         let mut buffer = vec![0; LONGEST_PACKET];

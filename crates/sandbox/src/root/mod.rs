@@ -16,6 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use snowmelt_kernel::mount::{self, Attributes};
+use snowmelt_kernel::rootless;
 
 use crate::fault::{StepFault, doing};
 use crate::namespaces::Namespaces;
@@ -141,6 +142,9 @@ impl Roots {
             let image = self.attach_image(&bind.image)?;
             image::folder(&builder, &image.path, bind)?;
         }
+        if rootless::entered().is_some() {
+            doing("attach a /proc below that of programs", attach_visible_proc(&top))?;
+        }
         doing("make the root read-only", mount::set_attributes_of(&top, mount::inert()))?;
         let tree = doing("copy the root", mount::copy_at(&top, Path::new("")))?;
         let namespace = doing("make a namespace of the root", namespaces.namespace_of(tree))?;
@@ -173,6 +177,15 @@ impl Roots {
         doing("attach the image", mount::attach_at(&tree, rustix::fs::CWD, &mount_point.path))?;
         Ok(mount_point)
     }
+}
+
+/// Attaches a `/proc` on which each program mounts its own: in a user namespace the kernel lets nobody
+/// mount one where no other is to be seen. It shows only what its reader could trace, and is covered
+/// before anything of a sandbox runs.
+fn attach_visible_proc(top: &OwnedFd) -> io::Result<()> {
+    let attributes = mount::inert() | Attributes::MOUNT_ATTR_NOEXEC;
+    let proc = mount::fresh("proc", &[("hidepid", "invisible")], attributes)?;
+    mount::attach_at(&proc, top, Path::new("proc"))
 }
 
 fn fill(

@@ -53,6 +53,7 @@ fn kernel_numbers() -> Vec<(&'static str, i64)> {
         MSG_NOSIGNAL,
         MSG_CMSG_CLOEXEC,
         RLIMIT_NOFILE,
+        RLIMIT_NPROC,
         CLONE_NEWNS,
         CLONE_NEWCGROUP,
         CLONE_NEWUSER,
@@ -60,6 +61,7 @@ fn kernel_numbers() -> Vec<(&'static str, i64)> {
         CLONE_NEWNET,
         PR_SET_DUMPABLE,
         PR_CAPBSET_DROP,
+        PR_CAPBSET_READ,
         PR_SET_NO_NEW_PRIVS,
         PR_CAP_AMBIENT,
         PR_CAP_AMBIENT_CLEAR_ALL,
@@ -98,9 +100,11 @@ fn kernel_layouts() -> Vec<(&'static str, usize)> {
 
 /// Numbers that only the native loop and the spawner share.
 fn own_numbers() -> Vec<(&'static str, u64)> {
-    let capabilities = child::ZYGOTE_CAPABILITIES.iter().fold(0, |set, number| set | 1 << number);
+    let set = |numbers: &[u32]| numbers.iter().fold(0, |set, number| set | 1 << number);
     vec![
-        ("ZYGOTE_CAPABILITIES", capabilities),
+        ("ZYGOTE_CAPABILITIES", set(&child::ZYGOTE_CAPABILITIES)),
+        ("ID_SHARING_CAPABILITIES", set(&child::ID_SHARING_CAPABILITIES)),
+        ("SETFCAP", u64::from(child::SETFCAP)),
         ("FUNCTION_ID", FUNCTION_ID.into()),
         ("FUNCTION_UMASK", child::UMASK.into()),
         ("MAX_FDS", packet::MAX_FDS as u64),

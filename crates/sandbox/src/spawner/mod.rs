@@ -28,8 +28,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::ExitCode;
 
-use rustix::process::{PidfdFlags, Resource, Rlimit, getpid, pidfd_open, setrlimit};
-use snowmelt_kernel::{fds, keyring, process};
+use rustix::process::{PidfdFlags, Resource, Rlimit, getpid, getrlimit, pidfd_open, setrlimit};
+use snowmelt_kernel::{fds, keyring, process, rootless};
 
 use crate::cgroup;
 use crate::disabled_defences::{Defence, is_disabled};
@@ -63,6 +63,7 @@ fn run() -> io::Result<()> {
     }
     let control = control::take_standard_input()?;
     let (setup, lock) = control::receive_setup(&control)?;
+    setup.ids.into_iter().for_each(rootless::inherit);
     let process = std::process::id();
     // The lane reports the missing root rights.
     if is_disabled(Defence::Init) || !rustix::process::geteuid().is_root() {
@@ -122,7 +123,7 @@ fn set_up(setup: &Setup, process: u32) -> Result<Tools, String> {
         programs.confine_spawner().map_err(|error| error.to_string())?;
     }
     let roots = Roots::new(folder);
-    let slots = IdSlots::of_process(process);
+    let slots = IdSlots::of_process(process, setup.ids);
     Ok(Tools { namespaces, roots, programs, groups, slots })
 }
 
@@ -146,7 +147,10 @@ fn deny_cores() -> io::Result<()> {
 /// applies to a program, and to a zygote with all its children.
 fn limit_pending_signals() -> io::Result<()> {
     const MOST: Option<u64> = Some(4096);
-    let limit = Rlimit { current: MOST, maximum: MOST };
+    // An ordinary user cannot raise a limit that is lower.
+    let own = getrlimit(Resource::Sigpending).maximum.filter(|_| rootless::entered().is_some());
+    let most = own.map_or(MOST, |own| MOST.map(|most| most.min(own)));
+    let limit = Rlimit { current: most, maximum: most };
     if is_disabled(Defence::PendingSignals) {
         Ok(())
     } else {

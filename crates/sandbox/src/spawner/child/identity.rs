@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags, openat};
 use snowmelt_kernel::namespace::{flags, unshare};
 use snowmelt_kernel::process;
+use snowmelt_kernel::rootless::{self, NamespaceIds};
 
 use crate::disabled_defences::{Defence, is_disabled};
 use crate::fault::{StepFault, doing};
@@ -18,7 +19,11 @@ use crate::fault::{StepFault, doing};
 /// `user` and `group`. `proc` is the spawner's `/proc`: the process's own is read-only.
 pub(super) fn take(proc: &OwnedFd, id: u32, user: u32, group: u32) -> Result<(), StepFault> {
     let groups = is_disabled(Defence::Groups).then(rustix::process::getgroups);
-    doing("change the user", process::become_user_with_privileges(id, id))?;
+    match id {
+        // The user who runs the platform: there is no other id, and groups cannot be dropped.
+        0 => doing("keep the user", process::keep_for_own_namespace())?,
+        _ => doing("change the user", process::become_user_with_privileges(id, id))?,
+    }
     if let Some(groups) = groups {
         let kept = groups.and_then(|groups| rustix::thread::set_thread_groups(&groups));
         doing("keep the groups", kept.map_err(Into::into))?;
@@ -29,6 +34,15 @@ pub(super) fn take(proc: &OwnedFd, id: u32, user: u32, group: u32) -> Result<(),
     doing("write setgroups", write(proc, "self/setgroups", "deny"))?;
     doing("write uid_map", write(proc, "self/uid_map", &format!("{user} {id} 1")))?;
     doing("write gid_map", write(proc, "self/gid_map", &format!("{group} {id} 1")))
+}
+
+/// Becomes user and group 0 of this process's user namespace, without other groups where the
+/// namespace allows that.
+pub(super) fn become_root_inside() -> io::Result<()> {
+    match rootless::entered() {
+        Some(NamespaceIds::Own) => process::become_user_with_its_groups(0, 0),
+        Some(NamespaceIds::Subordinate(_)) | None => process::become_user(0, 0),
+    }
 }
 
 fn write(proc: &OwnedFd, path: &str, text: &str) -> io::Result<()> {

@@ -11,6 +11,7 @@
 mod identity;
 pub(super) mod notifier;
 pub(super) mod oom;
+pub(super) mod process_limit;
 pub(super) mod scratch;
 pub(super) mod sync;
 mod writable_folders;
@@ -61,6 +62,13 @@ pub(super) fn masked(namespaces: &Namespaces) -> io::Result<Vec<&'static str>> {
 /// SETUID and SETGID for their ids.
 pub(crate) const ZYGOTE_CAPABILITIES: [u32; 4] = [21, 18, 7, 6];
 
+/// The capabilities of a zygote whose children have its own id: also SETFCAP, without which the
+/// kernel lets nobody map id 0 of a user namespace in one below it.
+pub(crate) const ID_SHARING_CAPABILITIES: [u32; 5] = [21, 18, 7, 6, SETFCAP];
+
+/// The number of the capability that a zygote has only if its children have its own id.
+pub(crate) const SETFCAP: u32 = 31;
+
 /// The umask of sandboxes: files are made without write access for others.
 pub(crate) const UMASK: u32 = 0o022;
 
@@ -81,6 +89,8 @@ pub(super) struct Child<'a> {
     /// The files of `/proc` to cover; see [`masked`].
     pub masked: &'a [&'static str],
     pub open_files: u64,
+    /// The limit of processes that the child sets for itself; `None` where its control group has it.
+    pub processes: Option<u64>,
     /// The child's working directory, an absolute path inside the sandbox.
     pub working_folder: &'a Path,
     /// The folders of the root in which the child may write.
@@ -102,7 +112,8 @@ pub(super) enum ChildKind<'a> {
     /// user and group `inside`; `proc` is the spawner's `/proc`. For `score` see [`oom`].
     Program { id: u32, inside: (u32, u32), proc: &'a OwnedFd, score: &'a str },
     /// A zygote. It attaches its root, and reads "go" from `sync` when its id maps are written.
-    Zygote { root: &'a OwnedFd, sync: &'a OwnedFd },
+    /// `shares_id`: its children have its own id of the host.
+    Zygote { root: &'a OwnedFd, sync: &'a OwnedFd, shares_id: bool },
 }
 
 impl Child<'_> {
@@ -129,15 +140,15 @@ impl Child<'_> {
                 }
                 &[][..]
             }
-            ChildKind::Zygote { root, sync } => {
+            ChildKind::Zygote { root, sync, shares_id } => {
                 self.enter_root(root)?;
                 // The spawner writes the id maps meanwhile; without them there is no user 0 to
                 // become.
                 doing("wait for the spawner", sync::wait_for_go(sync))?;
                 doing("leave the control group namespace", unshare(flags::CGROUP))?;
-                doing("change the user", process::become_user(0, 0))?;
+                doing("change the user", identity::become_root_inside())?;
                 doing("limit the kernel objects of its user", deny_kernel_objects())?;
-                &ZYGOTE_CAPABILITIES[..]
+                if shares_id { &ID_SHARING_CAPABILITIES[..] } else { &ZYGOTE_CAPABILITIES[..] }
             }
         };
         // The spawner ignores interrupts of the terminal, and an exec passes ignored signals on.
@@ -205,7 +216,7 @@ impl Child<'_> {
             setrlimit(Resource::Nofile, at(files, most))?;
         }
         rustix::process::umask(Mode::from_raw_mode(UMASK));
-        Ok(())
+        self.processes.map_or(Ok(()), process_limit::set)
     }
 
     /// Enters the working directory. An image may name any path, and descriptors of the spawner are

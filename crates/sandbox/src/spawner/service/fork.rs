@@ -18,8 +18,9 @@ use crate::cgroup::SandboxGroup;
 use crate::fault::{StepFault, doing};
 use crate::message::StartFailure;
 use crate::spawner::child::notifier::{NotifierListener, NotifierSetup};
+use crate::spawner::child::process_limit;
 use crate::spawner::child::scratch::Scratch;
-use crate::spawner::zygote::protocol::{self, ChildOrder, Entries, SandboxToken};
+use crate::spawner::zygote::protocol::{self, ChildLimits, ChildOrder, Entries, SandboxToken};
 use crate::spawner::zygote::{self, MAX_IN_FLIGHT, Wanted, ZygoteState};
 use crate::spec::{CHANNEL_FD, ForkSpec, Limits, Network, ZygoteSpec};
 
@@ -99,6 +100,7 @@ impl Service {
         let state = self.zygote(zygote).ok_or_else(|| refusal("its zygote is gone"))?;
         let block = state.block();
         let depth = state.depth_below();
+        let shares_id = state.shares_id();
         // Taken before this child is counted.
         let siblings = state.in_flight as u32;
         // From here on the number is given back on each way out.
@@ -113,7 +115,8 @@ impl Service {
         };
         match self.make_child(zygote, token, number, &group, sequence, wanted) {
             Ok(ForkResources { answer, sync, mounts, control }) => {
-                let below = |control| Box::new(ZygoteState::new(owner, block, depth, control));
+                let below =
+                    |control| Box::new(ZygoteState::new(owner, block, shares_id, depth, control));
                 let deadline = Some(started_at + FORK_TIMEOUT + SIBLING_TIMEOUT * siblings);
                 let mounts = Some(mounts);
                 let starting = Starting { answer, sync, mounts, fault: None, deadline };
@@ -209,7 +212,14 @@ impl Service {
         let notifier = NotifierSetup::of(&self.namespaces, wanted.network(), limits.open_files);
         let notifier = doing("set up the address notifier", notifier)?;
         // The packet waits in the socket until the child exists and reads it.
-        let sent = protocol::send_setup(&sync, limits.open_files, filter, notifier.as_ref(), &fds);
+        let processes = process_limit::of(limits).filter(|_| !wanted.is_zygote());
+        let sent = protocol::send_setup(
+            &sync,
+            ChildLimits { open_files: limits.open_files, processes },
+            filter,
+            notifier.as_ref(),
+            &fds,
+        );
         doing("send the child its set-up", sent)?;
         let channel = scratch.channel;
         let log = scratch.log_out;
@@ -258,13 +268,15 @@ impl Service {
         };
         // Again, because `template_in` borrows the whole lane.
         let state = doing("find the zygote", self.zygote(zygote).ok_or_else(gone))?;
-        let count = state.block();
+        let count = state.mapped_below();
+        let host_id = state.host_id(number);
+        let number = state.inside_id(number);
         let fresh = template.is_some();
         let has_network = network.is_some();
         let order = ChildOrder { token, is_zygote, number, count, root, fresh, has_network };
         let fds: Vec<_> = [sync].into_iter().chain(&template).chain(&network).collect();
         doing("ask the zygote for a child", state.ask(&order, &fds))?;
-        Ok((state.host_id(number), own))
+        Ok((host_id, own))
     }
 
     /// A mount namespace with this root, which children of the zygote can copy.

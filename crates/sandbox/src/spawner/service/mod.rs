@@ -10,6 +10,7 @@
 //! | children of zygotes: the request, the check of a child, its mounts | `fork`, `child_setup`, `zygote_mounts` |
 //! | children that are made before a request | `preforked_children` |
 //! | networks of jobs | `networks` |
+//! | the memory of sandboxes without control groups | `memory_watch` |
 //! | reports to the server, and the ends of sandboxes | `reports`, `end` |
 //!
 //! Invariant: no event waits for code of a tenant, so no sandbox delays the others.
@@ -18,6 +19,7 @@ mod child_setup;
 mod end;
 mod fork;
 mod lane;
+mod memory_watch;
 mod networks;
 mod preforked_children;
 mod program;
@@ -78,6 +80,8 @@ pub(super) struct Service {
     stack: Stack,
     names: HashMap<SandboxId, SandboxToken>,
     next: SandboxToken,
+    /// The time of the next look at the memory of sandboxes without control groups.
+    look_due: Instant,
 }
 
 /// The resources of a lane.
@@ -128,6 +132,7 @@ impl Service {
             stack: Stack::new()?,
             names: HashMap::new(),
             next: 0,
+            look_due: Instant::now(),
         };
         service.watch(service.control.as_fd(), EventSubject::Control, 0)?;
         Ok(service)
@@ -171,6 +176,7 @@ impl Service {
             // was busy.
             self.enforce_deadlines(now);
             self.tidy(now);
+            self.look_at_memory(now);
         }
     }
 
@@ -285,7 +291,7 @@ impl Service {
     /// The time until the first deadline; `None` without deadlines.
     fn time_left(&self) -> Option<Timespec> {
         let records = self.records.values().filter_map(SandboxRecord::deadline);
-        let first = records.chain(self.groups.next_tidy()).min()?;
+        let first = records.chain(self.groups.next_tidy()).chain(self.next_look()).min()?;
         let left = first.saturating_duration_since(Instant::now()) + DEADLINE_SLACK;
         Some(Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() })
     }

@@ -16,7 +16,7 @@ use crate::message::StartFailure;
 use crate::root::ProgramNamespaces;
 use crate::spawner::child::notifier::{NotifierListener, NotifierSetup};
 use crate::spawner::child::scratch::Scratch;
-use crate::spawner::child::{self, Child, oom};
+use crate::spawner::child::{self, Child, oom, process_limit};
 use crate::spawner::ids::{Holder, IdSlot};
 use crate::spec::{CHANNEL_FD, SandboxSpec, SyscallPolicy};
 
@@ -102,6 +102,7 @@ impl Service {
             filter: self.programs.of(spec.policy, spec.network),
             masked: &self.masked,
             open_files: spec.limits.open_files,
+            processes: process_limit::of(&spec.limits),
             working_folder: &spec.process.working_folder,
             writable: &spec.process.writable,
             huge_pages: spec.process.huge_pages,

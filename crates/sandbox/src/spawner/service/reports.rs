@@ -84,7 +84,7 @@ impl Service {
         let started = StartProperties {
             memory_peak_file: backend.memory_peak_file(group),
             memory_file: backend.memory_file(group),
-            throttled_file: Some(backend.throttled_file(group)),
+            throttled_file: backend.throttled_file(group),
             freezer: backend.freezer_file(group),
             zygote,
         };

@@ -82,7 +82,7 @@ impl Service {
                 return Err(fault.into());
             }
         };
-        let state = ZygoteState::new(slot.first_id, slot.count, 0, made.control);
+        let state = ZygoteState::new(slot.first_id, slot.count, slot.is_shared, 0, made.control);
         let zygote = Some(Box::new(state));
         let origin = ProcessOrigin::Cloned { slot };
         let answer = made.answer;
@@ -129,13 +129,19 @@ impl Service {
             filter: self.programs.of(SyscallPolicy::Zygote, Network::None),
             masked: &self.masked,
             open_files: program.limits.open_files,
+            // Its children would be counted with it.
+            processes: None,
             working_folder: &program.process.working_folder,
             writable: &[],
             huge_pages: program.process.huge_pages,
             program: &executed,
             path: &program.command[0],
             notifier: None,
-            kind: child::ChildKind::Zygote { root: &root, sync: &theirs },
+            kind: child::ChildKind::Zygote {
+                root: &root,
+                sync: &theirs,
+                shares_id: slot.is_shared,
+            },
         };
         let target =
             self.groups.backend().clone_target(&group.path).map_err(StepFault::of_group)?;
@@ -153,7 +159,8 @@ impl Service {
         let clone = || self.namespaces.clone(NAMESPACES, network, cgroup, run);
         // The score is inherited, because the zygote could undo one that it had set itself.
         let cloned = oom::inherited(self.namespaces.proc(), oom::ZYGOTE, || {
-            if is_disabled(Defence::OwnCounts) {
+            // Without an id of its own, it counts for the user who runs the platform.
+            if is_disabled(Defence::OwnCounts) || slot.first_id == 0 {
                 return clone();
             }
             process::as_effective_user(slot.first_id, clone)
@@ -225,7 +232,7 @@ struct ZygoteResources {
 
 /// Writes the child's id maps, and lets it continue.
 fn release(process: &Cloned, sync: &OwnedFd, slot: &IdSlot) -> Result<(), StepFault> {
-    let map = format!("0 {} {}", slot.first_id, slot.count);
+    let map = format!("0 {} {}", slot.first_id, slot.mapped());
     for file in ["uid_map", "gid_map"] {
         let path = format!("/proc/{}/{file}", process.pid);
         doing(format!("write {file}"), fs::write(path, &map))?;

@@ -47,6 +47,8 @@ pub(super) const MAX_GROUPS: usize = 32;
 pub(super) struct ZygoteState {
     /// The first user id of the zygote on the host.
     first_id: u32,
+    /// Whether all children have the zygote's own id; their numbers only count them then.
+    shares_id: bool,
     /// The number of zygotes that this one descends from: 0 if it was not forked from another
     /// zygote.
     depth: usize,
@@ -109,10 +111,11 @@ impl Wanted {
 
 impl ZygoteState {
     /// Makes the state of a zygote without children. Its `count` ids begin at `first_id`.
-    pub fn new(first_id: u32, count: u32, depth: usize, control: OwnedFd) -> Self {
+    pub fn new(first_id: u32, count: u32, shares_id: bool, depth: usize, control: OwnedFd) -> Self {
         let block = BLOCK_IDS[depth.min(BLOCK_IDS.len() - 1)];
         Self {
             first_id,
+            shares_id,
             depth,
             control,
             children: Numbers::new(1, block),
@@ -149,7 +152,22 @@ impl ZygoteState {
 
     /// The host user id of a child.
     pub fn host_id(&self, number: u32) -> u32 {
-        self.first_id + number
+        self.first_id + self.inside_id(number)
+    }
+
+    /// The user id of a child in the zygote's user namespace.
+    pub fn inside_id(&self, number: u32) -> u32 {
+        if self.shares_id { 0 } else { number }
+    }
+
+    /// Whether all children have the zygote's own id.
+    pub fn shares_id(&self) -> bool {
+        self.shares_id
+    }
+
+    /// The number of ids that a zygote below this one maps.
+    pub fn mapped_below(&self) -> u32 {
+        if self.shares_id { 1 } else { self.block() }
     }
 
     /// The number of ids of a zygote below this one.

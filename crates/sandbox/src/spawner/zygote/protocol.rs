@@ -57,6 +57,8 @@ shared_structure! {
         notifier: u32,
         /// The limit of open descriptors. With a notifier: also the handover descriptor.
         open_files: u64,
+        /// The limit of processes and threads; 0 where a control group has it.
+        processes: u64,
     }
 }
 
@@ -126,20 +128,31 @@ impl Entries {
     }
 }
 
+/// The limits that a child sets for itself.
+#[derive(Clone, Copy)]
+pub(in crate::spawner) struct ChildLimits {
+    pub open_files: u64,
+    /// The limit of processes and threads; `None` where a control group has it.
+    pub processes: Option<u64>,
+}
+
 /// Sends the inputs of a child's set-up ([`SetupPacket`]).
 pub(in crate::spawner) fn send_setup(
     sync: &OwnedFd,
-    open_files: u64,
+    limits: ChildLimits,
     filter: Option<&seccomp::FilterProgram>,
     notifier: Option<&NotifierSetup>,
     fds: &[&OwnedFd],
 ) -> io::Result<()> {
     let filter = filter.map(seccomp::FilterProgram::to_bytes).unwrap_or_default();
     let waiting = notifier.map(|notifier| notifier.filter.to_bytes()).unwrap_or_default();
+    let ChildLimits { open_files, processes } = limits;
     let open_files = notifier.map_or(open_files, |notifier| notifier.handover_fd.into());
+    let processes = processes.unwrap_or(0);
     let filter_bytes = filter.len() as u32;
     let waiting_bytes = waiting.len() as u32;
-    let setup = SetupPacket { filter: filter_bytes, notifier: waiting_bytes, open_files };
+    let setup =
+        SetupPacket { filter: filter_bytes, notifier: waiting_bytes, open_files, processes };
     let mut bytes = setup.to_bytes();
     bytes.extend(filter);
     bytes.extend(waiting);
