@@ -291,7 +291,7 @@ def test_memory_above_the_limit_ends_the_function(up: User, code: str) -> None:
 def test_processes_above_the_limit_are_refused(up: User) -> None:
     deploy(up, "many", MANY, "--pids", 20, "--timeout", "30s")
     made = up.run("fn", "call", "many")
-    assert made.code != 0 and "SM-0214" in made.err or 0 < int(made.out) < 20, made
+    assert (made.code != 0 and "SM-0214" in made.err) or 0 < int(made.out) < 20, made
 
 
 def test_each_process_may_be_killed(user: User) -> None:

@@ -143,7 +143,7 @@ pub enum Error {
     /// The platform of an ordinary user cannot do this.
     #[error("the platform of an ordinary user cannot {what}: that needs root")]
     NeedsRoot {
-        /// What it cannot do, as a verb phrase.
+        /// The refused work, as a verb phrase.
         what: &'static str,
     },
     /// The program, interpreter or tool that runs a function is missing or cannot be used.
