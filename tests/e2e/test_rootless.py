@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import PYTHON, Result, Snowmelt, descendants, short_folder, wait_for
+from conftest import PYTHON, Result, descendants, short_folder, wait_for
 
 from common.paths import SNOWMELT
 
@@ -275,7 +275,7 @@ def test_hostile_code_reaches_nothing_of_its_user(up: User) -> None:
     assert Path(f"/proc/{server}").exists(), "the server lives"
     assert found["lives"]
     up.run("fn", "rm", "hostile").succeeded()
-    wait_for("the end of what the function left", lambda: not processes("sleep\0600"))
+    wait_for("the end of what the function left", lambda: not processes("sleep\x00600"))
 
 
 @pytest.mark.parametrize("code", [LARGE, SCRATCH])
@@ -294,31 +294,28 @@ def test_processes_above_the_limit_are_refused(up: User) -> None:
     assert (made.code != 0 and "SM-0214" in made.err) or 0 < int(made.out) < 20, made
 
 
-def test_each_process_may_be_killed(user: User) -> None:
-    for kind in ("server", "spawner", "all"):
-        user.run("up").succeeded()
-        deploy(user, "f", "import time\n\ndef handler(event):\n    time.sleep(600)\n")
-        server = server_of(user)
-        calling = user.start(user.programs / "snowmelt", "fn", "call", "f")
-        wait_for("a function", lambda pid=server: "zygote.py" in str(descendants(pid)))
-        below = descendants(server)
-        spawners = [pid for pid, line in below.items() if "internal spawner" in line]
-        killed = {"server": [server], "spawner": spawners, "all": [server, *spawners]}[kind]
-        assert killed
-        for pid in killed:
-            os.kill(pid, signal.SIGKILL)
-        if kind == "spawner":
-            # Another one is started, and the server serves.
-            user.finish(calling)
-            deploy(user, "g", "def handler(event):\n    return 7\n")
-            assert user.run("fn", "call", "g").succeeded().out.strip() == "7"
-            user.run("down").succeeded()
-        else:
-            user.finish(calling)
-        wait_for("the end of all processes", lambda pids=below: not any(map(lives, pids)))
-        # What the killed one has left is removed by the next start.
-        assert user.sql("select 2 as x", "--embedded") == [{"x": 2}]
-        assert not user.left()
+@pytest.mark.parametrize("kind", ["server", "spawner", "all"])
+def test_each_process_may_be_killed(user: User, kind: str) -> None:
+    user.run("up").succeeded()
+    code = "import subprocess\n\ndef handler(event):\n    subprocess.run(['sleep', '601'])\n"
+    deploy(user, "f", code)
+    server = server_of(user)
+    user.run("fn", "call", "f", "--async").succeeded()
+    wait_for("a call", lambda: processes("sleep\x00601"))
+    below = descendants(server)
+    spawners = [pid for pid, line in below.items() if "internal spawner" in line]
+    for pid in {"server": [server], "spawner": spawners, "all": [server, *spawners]}[kind]:
+        os.kill(pid, signal.SIGKILL)
+    if kind == "spawner":
+        # Another one is started, and the server serves.
+        deploy(user, "g", "def handler(event):\n    return 7\n")
+        assert user.run("fn", "call", "g").succeeded().out.strip() == "7"
+        user.run("down").succeeded()
+    wait_for("the end of all processes", lambda: not any(map(lives, below)))
+    assert not processes("sleep\x00601")
+    # What the killed one has left is removed by the next start.
+    assert user.sql("select 2 as x", "--embedded") == [{"x": 2}]
+    assert not user.left()
 
 
 def test_the_server_of_a_user_serves_nobody_else(up: User) -> None:
@@ -375,27 +372,38 @@ def test_the_doctor_says_what_is_weaker(user: User) -> None:
     assert not [row for row in rows.values() if row["found"] == "cannot see without root"]
 
 
+@pytest.fixture
+def subordinate_ids(tmp_path: Path) -> Iterator[range]:
+    """An administrator gives the user a range of ids, on this machine only as tests see it."""
+    ids = range(2000000000, 2000065536)
+    covered = []
+    for file, line in (
+        ("passwd", f"ada:x:{USER}:{USER}::/nonexistent:/bin/sh\n"),
+        ("subuid", f"ada:{ids.start}:{len(ids)}\n"),
+        ("subgid", f"ada:{ids.start}:{len(ids)}\n"),
+    ):
+        path = Path("/etc", file)
+        (tmp_path / file).write_text(path.read_text() + line)
+        subprocess.run(["mount", "--bind", tmp_path / file, path], check=True)
+        covered.append(path)
+    yield ids
+    subprocess.run(["umount", *covered], check=True)
+
+
 @pytest.mark.skipif(not shutil.which("newuidmap"), reason="needs the package uidmap")
-def test_subordinate_ids_are_used_where_an_administrator_gave_them(
-    up: User, alone: Snowmelt
-) -> None:
-    """Not reached by `up`, which started before the user had any."""
-    lines = {Path(f"/etc/sub{kind}id"): f"{USER}:2000000000:65536\n" for kind in "ug"}
-    before = {path: path.read_text() if path.exists() else "" for path in lines}
-    up.run("down").succeeded()
-    try:
-        for path, line in lines.items():
-            path.write_text(before[path] + line)
-        up.run("up").succeeded()
-        deploy(up, "f", "import os\n\ndef handler(event):\n    return os.getuid()\n")
-        assert up.run("fn", "call", "f").succeeded().out.strip() == "1000"
-        server = server_of(up)
-        users = set()
-        for pid in descendants(server):
-            status = Path(f"/proc/{pid}/status").read_text()
-            users.add(int(status.split("\nUid:")[1].split()[0]))
-        own = {user for user in users if user != USER}
-        assert own and all(2000000000 <= user < 2000065536 for user in own), users
-    finally:
-        for path, text in before.items():
-            path.write_text(text)
+def test_subordinate_ids_are_used(subordinate_ids: range, up: User) -> None:
+    deploy(up, "f", "import os\n\ndef handler(event):\n    return os.getuid()\n")
+    assert up.run("fn", "call", "f").succeeded().out.strip() == "1000"
+    server = server_of(up)
+    users = set()
+    for pid in descendants(server):
+        status = Path(f"/proc/{pid}/status").read_text()
+        users.add(int(status.split("\nUid:")[1].split()[0]))
+        groups = status.split("\nGroups:")[1].splitlines()[0].split()
+        assert not groups, "the groups of the user are dropped"
+    own = users - {USER}
+    assert own and all(user in subordinate_ids for user in own), users
+    assert up.sql("select 2 as x", "--embedded") == [{"x": 2}]
+    rows = json.loads(up.run("doctor", "-o", "json").out)
+    found = [row for row in rows if row["name"] == "subordinate ids"]
+    assert [row["status"] for row in found] == ["ok"], found
