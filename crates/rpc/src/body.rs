@@ -1,9 +1,13 @@
 //! Bodies of requests and responses: JSON, with an error that names the part that is wrong.
 
-use axum::body::Bytes;
+use std::fmt;
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, Request};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use http_body_util::BodyExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use snowmelt_types::{ByteSize, Code, ErrorReport};
@@ -14,9 +18,40 @@ use crate::body_timeout::TooSlow;
 /// The largest body of a request: code, UDF files and events travel by value, data does not.
 pub const MAX_REQUEST_BYTES: usize = 256 << 20;
 
-/// The body of a request.
+/// The body of a request. Where bodies are counted, it counts until the last copy is dropped.
 #[derive(Debug)]
 pub struct RequestBody(pub Bytes);
+
+/// The count of the bytes of a body that is held in memory. They count until it is dropped.
+pub trait BodyCount: Send + Sync {
+    /// Counts as many bytes as are needed to have this many.
+    ///
+    /// # Errors
+    /// The reason why there may not be that many.
+    fn grow_to(&mut self, bytes: u64) -> Result<(), ErrorReport>;
+}
+
+/// A function that begins to count a body; in the extensions of a request whose body counts.
+#[derive(Clone)]
+pub struct CountedBodies(pub Arc<dyn Fn() -> Box<dyn BodyCount> + Send + Sync>);
+
+impl fmt::Debug for CountedBodies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CountedBodies")
+    }
+}
+
+/// Bytes that count as long as they are held.
+struct CountedBytes {
+    bytes: Bytes,
+    _count: Box<dyn BodyCount>,
+}
+
+impl AsRef<[u8]> for CountedBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
 
 impl<S: Send + Sync> FromRequest<S> for RequestBody {
     type Rejection = Problem;
@@ -28,18 +63,77 @@ impl<S: Send + Sync> FromRequest<S> for RequestBody {
         if length.is_some_and(|length| length > MAX_REQUEST_BYTES as u64) {
             return Err(too_long().into());
         }
+        if let Some(counted) = request.extensions().get::<CountedBodies>() {
+            let count = (counted.0)();
+            return self::counted(request.into_body(), count, length.unwrap_or_default())
+                .await
+                .map(Self);
+        }
         Bytes::from_request(request, state).await.map(Self).map_err(|rejected| {
             if rejected.status() == StatusCode::PAYLOAD_TOO_LARGE {
                 return too_long().into();
             }
-            if is_too_slow(&rejected) {
-                return ErrorReport::new(Code::OPTION, TooSlow.to_string())
-                    .hint("send it over a faster line, or in several requests")
-                    .into();
-            }
-            ErrorReport::new(Code::OPTION, rejected.body_text()).into()
+            broken(&rejected, rejected.body_text()).into()
         })
     }
+}
+
+/// Reads a body whose bytes count: those that it announces at once, before they are sent.
+async fn counted(
+    mut body: Body,
+    mut count: Box<dyn BodyCount>,
+    announced: u64,
+) -> Result<Bytes, Problem> {
+    if let Err(refused) = count.grow_to(announced) {
+        discard(body).await;
+        return Err(refused.into());
+    }
+    let mut whole = Bytes::new();
+    let mut parts = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| broken(&error, error.to_string()))?;
+        let Ok(part) = frame.into_data() else { continue };
+        let length = parts.len().max(whole.len()) + part.len();
+        if length > MAX_REQUEST_BYTES {
+            return Err(too_long().into());
+        }
+        if let Err(refused) = count.grow_to(length as u64) {
+            discard(body).await;
+            return Err(refused.into());
+        }
+        // Most bodies are one part, which is not copied.
+        if whole.is_empty() && parts.is_empty() {
+            whole = part;
+            continue;
+        }
+        if parts.is_empty() {
+            parts.reserve(usize::try_from(announced).unwrap_or_default().max(length));
+            parts.extend_from_slice(&whole);
+        }
+        parts.extend_from_slice(&part);
+    }
+    let bytes = if parts.is_empty() { whole } else { parts.into() };
+    Ok(Bytes::from_owner(CountedBytes { bytes, _count: count }))
+}
+
+/// Reads the rest of a body that is refused, and keeps none of it: a client that still sends would
+/// not read the answer.
+async fn discard(mut body: Body) {
+    let mut length = 0;
+    while let Some(Ok(frame)) = body.frame().await {
+        length += frame.data_ref().map_or(0, Bytes::len);
+        if length > MAX_REQUEST_BYTES {
+            return;
+        }
+    }
+}
+
+fn broken(error: &(dyn std::error::Error + 'static), text: String) -> ErrorReport {
+    if is_too_slow(error) {
+        return ErrorReport::new(Code::OPTION, TooSlow.to_string())
+            .hint("send it over a faster line, or in several requests");
+    }
+    ErrorReport::new(Code::OPTION, text)
 }
 
 fn is_too_slow(error: &(dyn std::error::Error + 'static)) -> bool {
@@ -124,6 +218,53 @@ mod tests {
         let report = parse::<Query>(body.as_bytes()).unwrap_err();
         assert_eq!(report.code, "SM-0110");
         report.message
+    }
+
+    /// A count with a limit, whose bytes are seen from outside.
+    struct Limited(Arc<std::sync::atomic::AtomicU64>, u64);
+
+    impl BodyCount for Limited {
+        fn grow_to(&mut self, bytes: u64) -> Result<(), ErrorReport> {
+            if bytes > self.1 {
+                return Err(ErrorReport::new(Code::QUOTA, "full").retry_after(1));
+            }
+            self.0.fetch_max(bytes, std::sync::atomic::Ordering::SeqCst);
+            Ok(())
+        }
+    }
+
+    impl Drop for Limited {
+        fn drop(&mut self) {
+            self.0.store(0, std::sync::atomic::Ordering::SeqCst);
+        }
+    }
+
+    async fn read(parts: &[&'static str], most: u64) -> Result<(u64, String, u64), String> {
+        let now = Arc::new(std::sync::atomic::AtomicU64::new(0));
+        let count = Arc::clone(&now);
+        let stream = futures::stream::iter(
+            parts
+                .iter()
+                .map(|part| Ok::<_, std::io::Error>(Bytes::from(*part)))
+                .collect::<Vec<_>>(),
+        );
+        let mut request = Request::new(Body::from_stream(stream));
+        let counted = CountedBodies(Arc::new(move || Box::new(Limited(Arc::clone(&count), most))));
+        request.extensions_mut().insert(counted);
+        let read = RequestBody::from_request(request, &()).await;
+        let RequestBody(bytes) = read.map_err(|problem| problem.report.code)?;
+        let held = now.load(std::sync::atomic::Ordering::SeqCst);
+        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        drop(bytes);
+        Ok((held, text, now.load(std::sync::atomic::Ordering::SeqCst)))
+    }
+
+    #[tokio::test]
+    async fn a_body_counts_as_long_as_it_is_held() {
+        assert_eq!(read(&["abc"], 10).await, Ok((3, "abc".to_owned(), 0)));
+        assert_eq!(read(&["abc", "de", "f"], 6).await, Ok((6, "abcdef".to_owned(), 0)));
+        assert_eq!(read(&[], 6).await, Ok((0, String::new(), 0)));
+        assert_eq!(read(&["abc", "de", "f"], 5).await, Err("SM-0530".to_owned()));
     }
 
     #[test]

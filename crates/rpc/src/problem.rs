@@ -1,6 +1,6 @@
 //! Errors over HTTP: the status of each, and its body, a problem document (RFC 9457).
 
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use snowmelt_types::{Code, ErrorReport, ExitClass};
@@ -14,9 +14,10 @@ pub struct Problem {
     pub report: ErrorReport,
 }
 
-/// The code of an error, in the extensions of its response: for the span of the request.
+/// The code of an error, in the extensions of its response: for the span of the request, and for the
+/// audit.
 #[derive(Clone, Debug)]
-pub(crate) struct ErrorCode(pub String);
+pub struct ErrorCode(pub String);
 
 impl From<ErrorReport> for Problem {
     fn from(report: ErrorReport) -> Self {
@@ -27,6 +28,9 @@ impl From<ErrorReport> for Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let mut response = document(self.status, &self.report);
+        if let Some(seconds) = self.report.retry_after_s {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
         response.extensions_mut().insert(ErrorCode(self.report.code));
         response
     }
@@ -42,6 +46,14 @@ pub fn document(status: StatusCode, body: &impl Serialize) -> Response {
 /// table.
 pub fn status_of(report: &ErrorReport) -> StatusCode {
     let code = report.known_code();
+    if code == Code::QUOTA {
+        // Waiting helps, or it does not.
+        return if report.retryable {
+            StatusCode::TOO_MANY_REQUESTS
+        } else {
+            StatusCode::FORBIDDEN
+        };
+    }
     let special = [
         (Code::FUNCTION_MISSING, StatusCode::NOT_FOUND),
         (Code::INVOCATION_MISSING, StatusCode::NOT_FOUND),
@@ -84,5 +96,18 @@ mod tests {
         assert_eq!([status(Code::KEY_MISSING), status(Code::KEYS_MOST)], [404, 429]);
         assert_eq!([status(Code::OPTION), status(Code::FUNCTION_LOAD)], [400, 422]);
         assert_eq!([status(Code::SPAWNER_LOST), status(Code::QUERY_TIMEOUT)], [503, 504]);
+    }
+
+    #[test]
+    fn a_quota_says_when_to_come_again_if_waiting_helps() {
+        let reached = || ErrorReport::new(Code::QUOTA, "");
+        let later = Problem::from(reached().retry_after(7)).into_response();
+        assert_eq!(
+            (later.status().as_u16(), &later.headers()[header::RETRY_AFTER]),
+            (429, &"7".parse().unwrap())
+        );
+        let never = Problem::from(reached().not_retryable()).into_response();
+        assert_eq!(never.status().as_u16(), 403);
+        assert!(!never.headers().contains_key(header::RETRY_AFTER));
     }
 }

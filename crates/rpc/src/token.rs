@@ -77,7 +77,7 @@ impl Admission {
     }
 
     /// The address from which the connection comes.
-    pub(crate) fn source(&self) -> Option<IpAddr> {
+    pub fn source(&self) -> Option<IpAddr> {
         self.0.source
     }
 

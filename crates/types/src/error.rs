@@ -127,6 +127,9 @@ codes! {
     QUERY_PROGRAM = "SM-0522", Platform, "the program that runs queries is missing";
     KEYS_MOST = "SM-0523", Usage, "there are as many keys as there may be";
     ROOTLESS = "SM-0530", Platform, "an ordinary user cannot do this here";
+    AUDIT = "SM-0531", Platform, "the audit cannot be written or read";
+    AUDIT_BROKEN = "SM-0532", Input, "the chain of the audit is broken";
+    QUOTA = "SM-0533", Platform, "a quota of the tenant is reached";
     NETWORK_MAKE = "SM-0601", Platform, "a job's network could not be made";
     NETWORK_SPEC = "SM-0602", Input, "the specification of a job's network is invalid";
     NETWORK_TAKEN = "SM-0603", Platform, "the network of a job is in use by another job";
@@ -213,6 +216,9 @@ pub struct ErrorReport {
     /// Whether the same request may succeed later: the platform failed, not the input.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub retryable: bool,
+    /// In how many seconds the same request may succeed, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_s: Option<u64>,
 }
 
 impl ErrorReport {
@@ -229,6 +235,18 @@ impl ErrorReport {
     /// Adds a hint: what the user can do.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// Adds in how many seconds the same request may succeed.
+    pub fn retry_after(mut self, seconds: u64) -> Self {
+        self.retry_after_s = Some(seconds);
+        self
+    }
+
+    /// Says that the same request fails again.
+    pub fn not_retryable(mut self) -> Self {
+        self.retryable = false;
         self
     }
 
