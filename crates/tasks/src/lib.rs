@@ -16,6 +16,7 @@
 //! |---|---|
 //! | `file_service` | files that a process opens with the rights of a user |
 //! | `file_rights` | the rights with which files of a query are opened |
+//! | `task_quota` | how much the tasks of a query may use together |
 //! | `peers` | hosts beside this one, and what hosts say and send to each other |
 //! | `instance_relay` | the connection of an instance, carried in frames of another connection |
 //! | `host` | a host of tasks, and the stores on its disk |
@@ -33,9 +34,11 @@ pub mod instance_relay;
 pub mod peers;
 pub mod remote;
 mod runner;
+mod task_quota;
 
 pub use driver_service::{Driver, DriverReporter, Frames, clean, definition};
 pub use file_rights::FileRights;
 pub use file_service::serve_files;
 pub use host::TaskHost;
 pub use runner::{QueryRunner, UdfBinding, UdfImage, UdfSource, WorkerLimits};
+pub use task_quota::{SandboxSum, TaskQuota, TaskShare};

@@ -8,6 +8,7 @@
 //! | `udf` | the UDFs of a query, and their instances |
 //! | `query_room` | the room that a query and its tasks hold |
 //! | `query_runner` | starts of tasks |
+//! | `shares` | shares of tasks in the quota of the tenant |
 //! | `task_room` | room for a query and each of its tasks |
 //! | `gang_room` | room for all tasks of a gang at once |
 
@@ -16,6 +17,7 @@ mod gang_room;
 mod limits;
 mod query_room;
 mod query_runner;
+mod shares;
 mod task_room;
 mod times;
 mod udf;
@@ -25,6 +27,7 @@ pub use limits::WorkerLimits;
 pub(crate) use query_room::TaskRoom;
 pub use query_runner::QueryRunner;
 pub(crate) use query_runner::{RESERVABLE_PERCENT, StartedTask};
+pub(crate) use shares::NoShare;
 pub(crate) use task_room::Needs;
 pub(crate) use times::{CLEANUP_TIMEOUT, END_REPORT_TIMEOUT, PARSE_TIMEOUT};
 pub use udf::{UdfBinding, UdfImage, UdfSource};

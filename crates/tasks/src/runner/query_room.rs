@@ -8,6 +8,8 @@ use snowmelt_ledger::Reservation;
 use snowmelt_node::{InstanceLease, InstanceRooms, WorkerLease};
 use tokio::sync::{Mutex as AsyncMutex, OwnedSemaphorePermit, Semaphore};
 
+use crate::task_quota::TaskQuota;
+
 /// The room that a query has on a host, beside the sandboxes of its tasks.
 #[derive(Debug)]
 pub(crate) struct QueryRoom {
@@ -23,6 +25,8 @@ pub(crate) struct QueryRoom {
     /// other tasks wait for the turn: so two queries take turns, however many tasks they have.
     pub turn: AsyncMutex<()>,
     pub waiting: AtomicUsize,
+    /// The quota of the query's tenant; `None` where none counts.
+    pub quota: Option<Arc<dyn TaskQuota>>,
 }
 
 impl Default for QueryRoom {
@@ -33,6 +37,7 @@ impl Default for QueryRoom {
             own: Mutex::default(),
             turn: AsyncMutex::default(),
             waiting: AtomicUsize::new(0),
+            quota: None,
         }
     }
 }

@@ -86,8 +86,10 @@ impl QueryRunner {
         }
     }
 
-    /// Waits until the query has room for its driver and one task, and leases the driver.
+    /// Waits until the query has room for its driver and one task, and leases the driver. What the
+    /// quota of its tenant has not is refused.
     pub(crate) async fn admit(&self, spec: &WorkerSpec) -> Result<WorkerLease> {
+        self.begin_share(spec).map_err(|reached| Error::Report(Box::new(reached)))?;
         let asked = Instant::now();
         let account = self.host.node.account();
         let beside = self.task_amount(self.names()) + self.udf_amount(self.names());

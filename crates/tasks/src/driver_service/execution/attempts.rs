@@ -27,7 +27,7 @@ use crate::driver_service::hosts::{HostChoice, QueryCluster};
 use crate::driver_service::outputs::{CopyTrees, OutputPlace, Places, inputs};
 use crate::driver_service::permissions::{DriverScope, refused};
 use crate::remote::session::Session;
-use crate::runner::{QueryRunner, StartedTask};
+use crate::runner::{NoShare, QueryRunner, StartedTask};
 
 /// The attempts of one query.
 pub(in crate::driver_service) struct Attempts<'q> {
@@ -99,7 +99,7 @@ impl<'q> Attempts<'q> {
         }
         let inputs = self.starts.places.inputs(&ask)?;
         let asked = AttemptRequest { ask, plan, number, inputs };
-        let begun = inputs::unless_lost(&asked.inputs, self.begin(&asked)).await;
+        let begun = inputs::unless_lost(&asked.inputs, self.begin_in_share(&asked)).await;
         let Some(begun) = begun else {
             let why = ErrorReport::new(Code::WORKER_LOST, "a host with outputs was lost");
             return Err(self.starts.explain(RequestFailure::lost(why), &asked.inputs, None).await);
@@ -107,6 +107,27 @@ impl<'q> Attempts<'q> {
         let (attempt, socket) = begun?;
         self.running().insert(number, attempt);
         Ok((number, socket))
+    }
+
+    /// Begins an attempt once it has its share in the quota of its tenant.
+    async fn begin_in_share(
+        &self,
+        asked: &AttemptRequest,
+    ) -> Result<RunningAttempt, RequestFailure> {
+        let AttemptRequest { ask, .. } = asked;
+        let runner = self.starts.runner;
+        let share = match (ask.gang, ask.twin) {
+            // The gang has it.
+            (Some(_), _) => None,
+            (None, true) => {
+                let one = std::iter::once(&*ask.udfs);
+                runner.share_at_once(one).map_err(|NoShare| no_room_for_twin())?
+            }
+            (None, false) => runner.share(&ask.udfs).await,
+        };
+        let mut begun = self.begin(asked).await?;
+        begun.0.share = share;
+        Ok(begun)
     }
 
     async fn begin(&self, asked: &AttemptRequest) -> Result<RunningAttempt, RequestFailure> {
@@ -130,8 +151,7 @@ impl<'q> Attempts<'q> {
         {
             return Ok(begun);
         }
-        let message = "there is no room for a second attempt of a slow task";
-        Err(RequestFailure::lost(ErrorReport::new(Code::WORKER_LOST, message)))
+        Err(no_room_for_twin())
     }
 
     /// Starts an attempt in the room of its gang.
@@ -164,7 +184,7 @@ impl<'q> Attempts<'q> {
     ) -> Result<(SandboxUse, Vec<SandboxUse>), RequestFailure> {
         let attempt = self.running().remove(&number);
         let attempt = attempt.ok_or_else(|| refused("it ended a task that does not run"))?;
-        let Attempt { task, has_output, inputs, runs, counted, .. } = attempt;
+        let Attempt { task, has_output, inputs, runs, counted, share, .. } = attempt;
         let (host, ended) = match runs {
             Runs::Here(started) => {
                 let ended = self.end_here(*started, number, failure).await;
@@ -178,7 +198,7 @@ impl<'q> Attempts<'q> {
                 )
             }
         };
-        drop(counted);
+        drop((counted, share));
         self.turns.freed().notify_waiters();
         let is_remote = host.as_ref() != self.starts.cluster.own_name().as_ref();
         let ((worker, udfs), place) = match ended {
@@ -247,4 +267,9 @@ impl<'q> Attempts<'q> {
     fn running(&self) -> MutexGuard<'_, HashMap<u64, Attempt>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn no_room_for_twin() -> RequestFailure {
+    let message = "there is no room for a second attempt of a slow task";
+    RequestFailure::lost(ErrorReport::new(Code::WORKER_LOST, message))
 }

@@ -28,6 +28,7 @@ use crate::remote::gang_part::GangParts;
 use crate::remote::session::Session;
 use crate::remote::streams;
 use crate::runner::{QueryRunner, TaskRoom};
+use crate::task_quota::TaskShare;
 
 /// The gangs of one query.
 #[derive(Debug)]
@@ -45,6 +46,8 @@ struct LiveGang {
     slots: GangSlots,
     _whole: GangReservation,
     _streams: Claimed,
+    /// The shares of all its tasks in the quota of their tenant.
+    _share: Option<TaskShare>,
 }
 
 /// The reservation of a task of a gang, which the task takes when it starts.
@@ -93,6 +96,8 @@ impl Gangs {
     ) -> Result<Option<u64>, RequestFailure> {
         check(ask)?;
         let Some(claimed) = self.claim(ask.streams()) else { return Ok(None) };
+        let tasks = ask.senders.iter().chain(&ask.receivers).map(|task| &*task.udfs);
+        let Ok(share) = starts.runner.share_at_once(tasks) else { return Ok(None) };
         let mut without = Without::default();
         // Ends, because each turn adds a host.
         while let Some(mut slots) = GangSlots::of(&starts.cluster, ask, &without).await {
@@ -101,7 +106,8 @@ impl Gangs {
             }
             if let Some(whole) = self.begin(starts, ask, &slots, &mut without).await {
                 let gang = whole.gang;
-                self.live().insert(gang, LiveGang { slots, _whole: whole, _streams: claimed });
+                let live = LiveGang { slots, _whole: whole, _streams: claimed, _share: share };
+                self.live().insert(gang, live);
                 return Ok(Some(gang));
             }
         }

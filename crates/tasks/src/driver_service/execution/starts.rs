@@ -20,6 +20,7 @@ use crate::peers::stream_ends::Streams;
 use crate::remote::session::Session;
 use crate::remote::starting::{AttemptRelay, NotPlaced, NotStarted, PlacedAttempt, place};
 use crate::runner::{QueryRunner, StartedTask, TaskRoom};
+use crate::task_quota::TaskShare;
 
 /// The context that all starts of a query share.
 pub(super) struct Starts<'q> {
@@ -43,6 +44,8 @@ pub(super) struct Attempt {
     pub runs: Runs,
     /// The count of the attempt on its host.
     pub counted: TaskCount,
+    /// The share of the attempt in the quota of its tenant; that of a gang is kept by the gang.
+    pub share: Option<TaskShare>,
     _broken: Option<AbortOnDropHandle<()>>,
 }
 
@@ -105,6 +108,7 @@ impl Starts<'_> {
             inputs: asked.inputs.clone(),
             runs: Runs::Here(Box::new(started)),
             counted,
+            share: None,
             _broken: broken,
         };
         Ok((attempt, socket.into()))
@@ -179,6 +183,7 @@ impl Starts<'_> {
             inputs: asked.inputs.clone(),
             runs: Runs::There(session, relayed),
             counted,
+            share: None,
             _broken: broken,
         };
         Ok(Some((attempt, socket.into())))
