@@ -50,6 +50,9 @@
 //! | `GET /v1/keys` | | list of [`KeySummary`]: of the tenant, for operators of all |
 //! | `DELETE /v1/keys/{id}` | | 204: the key and what it runs end |
 //! | `POST /v1/keys/{id}/rotations` | [`KeyRotation`], or nothing | [`MadeKey`] (201); the old key ends later |
+//! | `GET /v1/quotas` | | list of [`QuotaSummary`]: of the tenant, for operators of all |
+//! | `POST /v1/quotas` | [`QuotaRequest`] | [`QuotaSummary`]; for operators |
+//! | `DELETE /v1/quotas` | | 204: the tenant has the defaults again; for operators |
 //! | `GET /v1/figures` | | [`Figures`] |
 //! | `GET /healthz` | | `ok`, as text |
 //! | `GET /readyz` | | `ready`, or 503 with why not |
@@ -117,10 +120,11 @@ pub use leases::{LeaseOf, LeaseRequest, Leased, Returned};
 pub use platform::{
     Backup, CallFigures, Figures, HostFacts, HostJoin, HostState, HostSummary, ImageBytes,
     ImageTree, ImportFigures, InstallFigures, KeyRequest, KeyRotation, KeySummary, LedgerFigures,
-    MadeKey, NetworkDetail, NetworkPart, NetworkSummary, NodeFigures, PartNetwork,
-    PlatformPruneRequest, PoolFigures, PoolStatus, PrunedPart, START_BOUNDS_US, ShutdownRequest,
-    SpawnerHealth, Start, StartFigures, Status, StripePlace, Trace, TracePoint, TraceRequest,
-    TraceStep, TraceTo, TreeHost, UseFigures, ZygoteFigures,
+    MadeKey, NamedLimit, NetworkDetail, NetworkPart, NetworkSummary, NodeFigures, PartNetwork,
+    PlatformPruneRequest, PoolFigures, PoolStatus, PrunedPart, QuotaHolder, QuotaKind, QuotaLimit,
+    QuotaRequest, QuotaSummary, QuotaUse, START_BOUNDS_US, ShutdownRequest, SpawnerHealth, Start,
+    StartFigures, Status, StripePlace, Trace, TracePoint, TraceRequest, TraceStep, TraceTo,
+    TreeHost, UseFigures, ZygoteFigures,
 };
 pub use queries::{
     Bill, Cost, DiscardedAttempt, Event, Finding, Lane, LargestPartition, Phase, PhaseSpan,

@@ -25,8 +25,9 @@ use crate::{
     ImageDetail, ImageEvent, ImageRequest, ImageSummary, ImageTree, Invocation, InvokeRequest,
     KeyRequest, KeyRotation, KeySummary, LogEntry, MadeKey, MissingFiles, NetworkDetail,
     NetworkSummary, PackRequest, Packed, PlatformKey, PlatformPruneRequest, PruneRequest, Pruned,
-    PrunedPart, PullRequest, PushRequest, QueryRequest, RegisterRequest, ShutdownRequest, Status,
-    TENANT_HEADER, Trace, TraceRequest, UdfLogEntry, UdfSummary, WarmRequest, Wheel,
+    PrunedPart, PullRequest, PushRequest, QueryRequest, QuotaHolder, QuotaKind, QuotaLimit,
+    QuotaRequest, QuotaSummary, QuotaUse, RegisterRequest, ShutdownRequest, Status, TENANT_HEADER,
+    Trace, TraceRequest, UdfLogEntry, UdfSummary, WarmRequest, Wheel,
 };
 
 const JSON: &str = "application/json";
@@ -36,7 +37,8 @@ const BYTES: &str = "application/octet-stream";
 pub fn document(version: &str) -> OpenApi {
     let mut paths = Paths::default();
     let mut schemas = BTreeMap::new();
-    let routes = [platform(), keys(), queries(), udfs(), functions(), calls(), bursts(), images()];
+    let routes =
+        [platform(), keys(), quotas(), queries(), udfs(), functions(), calls(), bursts(), images()];
     for route in routes.into_iter().flatten() {
         let item = PathItem::new(route.method, route.operation);
         match paths.paths.get_mut(route.path) {
@@ -94,6 +96,22 @@ fn keys() -> Vec<ApiRoute> {
         post("/v1/keys/{id}/rotations", "Makes a key in the place of another, which ends later")
             .may_take::<KeyRotation>()
             .answers::<MadeKey>(201),
+    ]
+}
+
+fn quotas() -> Vec<ApiRoute> {
+    vec![
+        get("/v1/quotas", "Quotas of the tenant and what is used, for operators of all")
+            .refers::<QuotaKind>()
+            .refers::<QuotaUse>()
+            .refers::<QuotaHolder>()
+            .answers_list::<QuotaSummary>(),
+        post("/v1/quotas", "Sets quotas of a tenant; for operators")
+            .refers::<QuotaLimit>()
+            .takes::<QuotaRequest>()
+            .answers::<QuotaSummary>(200),
+        delete("/v1/quotas", "Gives a tenant the default quotas again; for operators")
+            .answers_nothing(204),
     ]
 }
 

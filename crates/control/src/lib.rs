@@ -21,6 +21,7 @@ pub mod state;
 mod times;
 mod udfs;
 
+pub use reports::audit::{AuditBreak, AuditCheck, AuditSettings, verify as verify_audit};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Returns the milliseconds since 1970.

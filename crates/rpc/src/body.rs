@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(read(&["abc"], 10).await, Ok((3, "abc".to_owned(), 0)));
         assert_eq!(read(&["abc", "de", "f"], 6).await, Ok((6, "abcdef".to_owned(), 0)));
         assert_eq!(read(&[], 6).await, Ok((0, String::new(), 0)));
-        assert_eq!(read(&["abc", "de", "f"], 5).await, Err("SM-0530".to_owned()));
+        assert_eq!(read(&["abc", "de", "f"], 5).await, Err("SM-0533".to_owned()));
     }
 
     #[test]

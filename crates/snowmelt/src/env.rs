@@ -71,6 +71,20 @@ pub const TLS_CERTIFICATE: &str = "SNOWMELT_TLS_CERT";
 pub const TLS_KEY: &str = "SNOWMELT_TLS_KEY";
 /// File with the digests of the tokens of tenants. Default: `tokens` in the state folder.
 pub const TLS_TOKENS: &str = "SNOWMELT_TLS_TOKENS";
+/// Whether a server writes an audit: `true` or `false`. Default: `true`.
+pub const AUDIT_ENABLED: &str = "SNOWMELT_AUDIT_ENABLED";
+/// Folder of the files of the audit. Default: `audit` in the state folder.
+pub const AUDIT_FOLDER: &str = "SNOWMELT_AUDIT_FOLDER";
+/// Size at which a file of the audit is closed, as `64MiB`.
+pub const AUDIT_FILE_SIZE: &str = "SNOWMELT_AUDIT_FILE_SIZE";
+/// Number of closed files of the audit that are kept; 0 means all. Default: 16.
+pub const AUDIT_FILES: &str = "SNOWMELT_AUDIT_FILES";
+/// Whether requests are refused while the audit cannot be written. Default: `false`.
+pub const AUDIT_REQUIRED: &str = "SNOWMELT_AUDIT_REQUIRED";
+/// URL to which the lines of the audit are posted. Default: none.
+pub const AUDIT_COLLECTOR: &str = "SNOWMELT_AUDIT_COLLECTOR";
+/// Quotas of tenants that have none of their own, as `instances=8,memory=16GiB`.
+pub const QUOTAS: &str = "SNOWMELT_QUOTAS_DEFAULT";
 /// Memory limit of all sandboxes together, as `24GiB`.
 pub const SANDBOXES_MEMORY: &str = "SNOWMELT_SANDBOXES_MEMORY";
 /// Limit of processes and threads of all sandboxes together.

@@ -15,7 +15,7 @@
 //! | `query` | `sql` |
 //! | `functions` | `fn`, `udf`, `burst` and `run` |
 //! | `image` | `image` |
-//! | `cluster` | `node`, `hosts`, `tree`, `net`, `token` and `lab` |
+//! | `cluster` | `node`, `hosts`, `tree`, `net`, `token`, `quota` and `lab` |
 //! | `maintenance` | `backup`, `du`, `prune`, `doctor` and `top` |
 //! | `simulate` | `simulate` |
 //! | `manual` | completions and manual pages |
@@ -42,10 +42,10 @@ mod terminal;
 use std::process::ExitCode;
 
 use crate::args::{Cli, Command, ConfigCommand, ProgressMode, usage};
-use crate::cluster::{hosts, lab, networks, node, tokens, trees};
+use crate::cluster::{hosts, lab, networks, node, quotas, tokens, trees};
 use crate::config::Config;
 use crate::functions::{burst, run, udfs};
-use crate::maintenance::{backup, disk_use, doctor, pruning, top};
+use crate::maintenance::{audit, backup, disk_use, doctor, pruning, top};
 use crate::query::sql;
 use crate::server::{processes, spans};
 use crate::terminal::{CommandOutcome, Printer, printer};
@@ -93,6 +93,8 @@ fn command(cli: &Cli, config: &Config, printer: Printer) -> CommandOutcome {
         Command::Top(args) => top::run(args, config, printer),
         Command::Node(args) => node::run(args, config, printer),
         Command::Token(command) => tokens::run(command, config, printer),
+        Command::Audit(command) => audit::run(command, config, printer),
+        Command::Quota(command) => quotas::run(command, config, printer),
         Command::Hosts(args) => hosts::run(args, config, printer),
         Command::Tree(args) => trees::run(args, config, printer),
         Command::Burst(command) => burst::manage(command, config, printer),

@@ -104,7 +104,8 @@ pub fn server_settings(config: &Config) -> Result<ServerSettings, ErrorReport> {
     let networks_dir = Some(config.state.value.join("networks"));
     let socket = Some(config.socket.value.clone());
     let user = config.user.as_ref().map(|user| user.value.clone());
-    Ok(ServerSettings { user, cluster, remote, networks_dir, ..settings(config, socket)? })
+    let audit = config.audit.settings()?;
+    Ok(ServerSettings { user, cluster, remote, networks_dir, audit, ..settings(config, socket)? })
 }
 
 fn settings(config: &Config, socket: Option<PathBuf>) -> Result<ServerSettings, ErrorReport> {
@@ -131,6 +132,8 @@ fn settings(config: &Config, socket: Option<PathBuf>) -> Result<ServerSettings, 
         memory: config.host_memory.as_ref().map(|memory| memory.value),
         total: config.total(),
         overcommit: config.sandboxes_overcommit.value,
+        audit: None,
+        quotas: config.quotas.value.clone(),
         placing: Placing {
             instances_per_host: config.instances_per_host.value,
             reclaim_after: config.reclaim_after.value,

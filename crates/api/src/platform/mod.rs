@@ -6,6 +6,7 @@
 //! | `figures` | figures of a host |
 //! | `hosts` | hosts of a cluster |
 //! | `keys` | keys of clients on other hosts |
+//! | `quotas` | quotas of tenants |
 //! | `trees` | trees of hosts through which images spread |
 //! | `networks` | networks of jobs |
 
@@ -13,6 +14,7 @@ mod figures;
 mod hosts;
 mod keys;
 mod networks;
+mod quotas;
 mod status;
 mod trees;
 
@@ -25,6 +27,9 @@ pub use keys::{KeyRequest, KeyRotation, KeySummary, MadeKey};
 pub use networks::{
     NetworkDetail, NetworkPart, NetworkSummary, PartNetwork, Trace, TracePoint, TraceRequest,
     TraceStep, TraceTo,
+};
+pub use quotas::{
+    NamedLimit, QuotaHolder, QuotaKind, QuotaLimit, QuotaRequest, QuotaSummary, QuotaUse,
 };
 pub use status::{
     Backup, CallFigures, Figures, PlatformPruneRequest, PrunedPart, ShutdownRequest, SpawnerHealth,

@@ -22,7 +22,7 @@ pub(crate) struct Identity {
     peer: Peer,
     /// The tenant that the request acts for.
     pub tenant: Tenant,
-    role: Role,
+    pub role: Role,
     /// The names that the request may use; none: all.
     grants: Arc<[NamePattern]>,
     /// The identifier of the key, if the request has one that the platform made.

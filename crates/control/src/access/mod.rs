@@ -3,12 +3,14 @@
 //! | part | file |
 //! |---|---|
 //! | the user, the tenant, the role and the names of a request | `identity` |
+//! | the note of what a request does, for the audit | `audited` |
 //! | the right that each route needs, and from where it is reached | `routes` |
 //! | what code may name that comes over the network | `remote_code` |
 //! | the text of keys, and how long a key lasts | `key` |
 //! | tokens of clients on other hosts, in a file | `tokens` |
 //! | the version of a file that is read again when it changes | `file_version` |
 //! | the user that a server of root becomes | `server_user` |
+//! | how much each tenant may use | `quotas` |
 //! | modes of the state folder, its files and the socket | `permissions` |
 //! | secrets of functions, read where references lead | `secrets` |
 //! | removal of paths from errors | `redaction` |
@@ -16,10 +18,12 @@
 //! Invariant: the rights of a request come from its connection and from files of the platform. What
 //! a request says of its tenant is checked against them, and never adds a right.
 
+mod audited;
 pub(crate) mod file_version;
 pub(crate) mod identity;
 pub(crate) mod key;
 pub mod permissions;
+pub mod quotas;
 pub(crate) mod redaction;
 pub(crate) mod remote_code;
 pub(crate) mod routes;

@@ -26,18 +26,25 @@ pub(crate) struct RouteRule {
     pub path: &'static str,
     pub right: Right,
     pub reach: Reach,
+    /// Whether each request is a line of the audit: it changes or reads something of value.
+    pub is_audited: bool,
 }
 
 const fn get(path: &'static str, right: Right, reach: Reach) -> RouteRule {
-    RouteRule { method: Method::GET, path, right, reach }
+    RouteRule { method: Method::GET, path, right, reach, is_audited: false }
+}
+
+/// A route that reads something of value.
+const fn read(path: &'static str, right: Right, reach: Reach) -> RouteRule {
+    RouteRule { method: Method::GET, path, right, reach, is_audited: true }
 }
 
 const fn post(path: &'static str, right: Right, reach: Reach) -> RouteRule {
-    RouteRule { method: Method::POST, path, right, reach }
+    RouteRule { method: Method::POST, path, right, reach, is_audited: true }
 }
 
 const fn delete(path: &'static str, right: Right, reach: Reach) -> RouteRule {
-    RouteRule { method: Method::DELETE, path, right, reach }
+    RouteRule { method: Method::DELETE, path, right, reach, is_audited: true }
 }
 
 #[cfg(test)]
@@ -45,7 +52,7 @@ const fn delete(path: &'static str, right: Right, reach: Reach) -> RouteRule {
 pub(crate) const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 
 /// All other routes.
-pub(crate) static RULES: [RouteRule; 54] = [
+pub(crate) static RULES: [RouteRule; 57] = [
     get("/openapi.json", Look, Everywhere),
     get("/v1/functions", Look, Everywhere),
     post("/v1/functions", Develop, Everywhere),
@@ -54,8 +61,8 @@ pub(crate) static RULES: [RouteRule; 54] = [
     post("/v1/functions/{name}/invocations", Call, Everywhere),
     post("/v1/functions/{name}/batches", Call, Everywhere),
     post("/v1/functions/{name}/bursts", Call, Everywhere),
-    get("/v1/functions/{name}/logs", Read, Everywhere),
-    get("/v1/invocations/{id}", Look, Everywhere),
+    read("/v1/functions/{name}/logs", Read, Everywhere),
+    read("/v1/invocations/{id}", Look, Everywhere),
     post("/v1/wheels/{file}", Develop, Everywhere),
     // It sends packages to registries, with the logins of the server's user.
     post("/v1/packages", Develop, Machine),
@@ -63,27 +70,30 @@ pub(crate) static RULES: [RouteRule; 54] = [
     post("/v1/udfs", Develop, Everywhere),
     get("/v1/udfs/{name}", Look, Everywhere),
     delete("/v1/udfs/{name}", Develop, Everywhere),
-    get("/v1/udfs/{name}/log", Read, Everywhere),
+    read("/v1/udfs/{name}/log", Read, Everywhere),
     post("/v1/files", Develop, Everywhere),
     post("/v1/files/{digest}", Develop, Everywhere),
     // A lease of code that the request brings needs the right to bring code as well.
-    get("/v1/leases", Call, Everywhere),
+    read("/v1/leases", Call, Everywhere),
     // Its locations are paths of the machine.
     post("/v1/queries", Develop, Everywhere),
     get("/v1/bursts", Look, Everywhere),
     post("/v1/bursts", Develop, Everywhere),
     get("/v1/bursts/{job}", Look, Everywhere),
     delete("/v1/bursts/{job}", Develop, Everywhere),
-    get("/v1/bursts/{job}/answer", Look, Everywhere),
+    read("/v1/bursts/{job}/answer", Look, Everywhere),
     get("/v1/networks", Look, Everywhere),
     get("/v1/networks/{job}", Look, Everywhere),
     post("/v1/networks/{job}/trace", Read, Everywhere),
     get("/metrics", Read, Everywhere),
     post("/v1/prunings", Develop, Everywhere),
-    get("/v1/keys", Administer, Everywhere),
+    read("/v1/keys", Administer, Everywhere),
     post("/v1/keys", Administer, Everywhere),
     delete("/v1/keys/{id}", Administer, Everywhere),
     post("/v1/keys/{id}/rotations", Administer, Everywhere),
+    get("/v1/quotas", Look, Everywhere),
+    post("/v1/quotas", Operate, Operators),
+    delete("/v1/quotas", Operate, Operators),
     get("/v1/status", Read, Operators),
     get("/v1/figures", Read, Operators),
     get("/v1/trees", Look, Operators),

@@ -9,7 +9,7 @@ use snowmelt_types::ErrorReport;
 
 use super::calls::lost;
 use super::job::{BurstJob, Identity};
-use super::run::ReadyBurst;
+use super::run::{ReadyBurst, share_of};
 use super::storage::Accepted;
 use super::{BurstStorage, Bursts, RankRange, identity};
 use crate::now_ms;
@@ -84,7 +84,10 @@ impl Bursts {
                 bursts.close(&running).await;
                 return bursts.finish(&running, &record, Err(error)).await;
             }
-            let ready = ReadyBurst { record, calls: None, _overlay: overlay, _room: room };
+            let share = share_of(&running, &record.function, record.ranks.into());
+            let share = bursts.placements.quotas().runs(&record.tenant, share);
+            let ready =
+                ReadyBurst { record, calls: None, _overlay: overlay, _room: room, _share: share };
             bursts.run_ready(&running, ready, begun).await;
         });
     }

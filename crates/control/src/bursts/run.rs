@@ -21,6 +21,7 @@ use super::networks::plan::{Overlay, plan};
 use super::parts::OpenParts;
 use super::program::{check, upload};
 use super::{BurstStorage, Bursts, RankRange};
+use crate::access::quotas::{HeldRoom, RoomAmount, RoomHolder};
 use crate::cluster::files;
 use crate::cluster::hosts::ClusterHost;
 use crate::cluster::placements::PlacedGang;
@@ -37,6 +38,8 @@ pub(super) struct ReadyBurst {
     // Held until the job has ended.
     pub _overlay: Option<Overlay>,
     pub _room: Option<PlacedGang>,
+    /// The share of its ranks in the quotas of their tenant.
+    pub _share: HeldRoom,
 }
 
 impl Bursts {
@@ -97,7 +100,7 @@ impl Bursts {
 
     /// Runs a burst whose parts are ready, or whose functions are called already.
     pub(super) async fn run_ready(&self, job: &Arc<BurstJob>, ready: ReadyBurst, begun: Instant) {
-        let ReadyBurst { record, calls, _overlay, _room } = ready;
+        let ReadyBurst { record, calls, _overlay, _room, _share } = ready;
         let tenant = &record.tenant;
         let function = &record.function.name;
         let has_network = !record.networks.is_empty();
@@ -207,6 +210,9 @@ impl Bursts {
         begun: Instant,
     ) -> Result<ReadyBurst, ErrorReport> {
         let placing = tracing::debug_span!(target: SPANS, "burst.place");
+        let share = self.placements.quotas();
+        let ranks = request.events.len() as u64;
+        let share = share.room(&record.tenant, share_of(job, &record.spec, ranks))?;
         // All hosts first: until then nothing is prepared that might not be used.
         let (room, placed) = self.place(job, record, &request).instrument(placing).await?;
         let parts = job.parts.get_or_init(|| placed);
@@ -230,7 +236,7 @@ impl Bursts {
         let record = JobRecord { parts: recorded, networks, started_us, ..not_called };
         let timeout_ms = record.function.options.timeout_ms;
         let calls = Some(part_calls(parts, request.events, timeout_ms));
-        Ok(ReadyBurst { record, calls, _overlay: overlay, _room: Some(room) })
+        Ok(ReadyBurst { record, calls, _overlay: overlay, _room: Some(room), _share: share })
     }
 
     async fn orders(
@@ -286,6 +292,18 @@ impl Bursts {
             None => vec![None; on.len()],
         }
     }
+}
+
+/// Returns what the ranks of a burst take of the quotas of their tenant.
+pub(super) fn share_of(job: &BurstJob, function: &FunctionSpec, ranks: u64) -> RoomHolder {
+    let options = &function.options;
+    let rank = RoomAmount {
+        instances: 1,
+        memory: options.memory.bytes(),
+        cpu_millis: options.cpu.0.into(),
+    };
+    let who = Arc::from(format!("burst {}", job.id));
+    RoomHolder { who, amount: rank.times(ranks), shared_by: 1 }
 }
 
 /// Makes the record of a burst that has no hosts.

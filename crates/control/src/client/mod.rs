@@ -5,6 +5,7 @@ mod files;
 mod images;
 mod keys;
 mod query_stream;
+mod quotas;
 
 use crate::times::PROBED_EVERY;
 use std::path::PathBuf;

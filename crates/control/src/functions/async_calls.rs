@@ -97,6 +97,7 @@ impl AsyncCalls {
         function: &FunctionId,
         request: InvokeRequest,
     ) -> Result<Invocation, ErrorReport> {
+        self.functions.placements().quotas().call_later(&function.tenant)?;
         self.functions.find(function).await?;
         let invocation = accepted(&function.name);
         let record = InvocationRecord { invocation: invocation.clone(), event: request.event };
@@ -214,9 +215,22 @@ impl AsyncCalls {
             Ok(None) => return Tried::Done,
             Err(error) => return Tried::Again(Box::new(error)),
         };
+        let quotas = self.functions.placements().quotas();
+        let shared = async {
+            let begun = quotas.call_in_turn(&function.tenant, function.name.as_str()).await;
+            let room = self.functions.caller().room(&live, true).await;
+            room.map(|room| (begun, room))
+        };
+        // The call waits for its share of the quotas longer than the server does.
+        let (_begun, room) = match stopping.run_until_cancelled(shared).await {
+            None => return Tried::Done,
+            Some(Err(error)) if error.retryable => return Tried::Again(Box::new(error)),
+            Some(Err(error)) => return self.give_up(function, id, error).await,
+            Some(Ok(shared)) => shared,
+        };
         let slot = match self.functions.caller().acquire(&live).await {
             Err(error) if error.retryable => return Tried::Again(Box::new(error)),
-            acquired => CallSlot::Acquired(Box::new(acquired)),
+            acquired => CallSlot::Acquired(Box::new(acquired), room),
         };
         let ended = self.functions.caller().run(&live, record.invocation, record.event, slot).await;
         match &ended.error {

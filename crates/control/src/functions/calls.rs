@@ -19,6 +19,7 @@ use tracing::{Instrument, Span};
 use super::call_permit::CallSlot;
 use super::preparation::Live;
 use super::{cold_start, failed};
+use crate::access::quotas::HeldRoom;
 use crate::cluster::placements::{Acquired, CallPlacement, Placements, Ran, is_unanswered};
 use crate::reports::{CallCounters, CallGuard, Durations, output};
 use crate::state::logs::Logs;
@@ -89,6 +90,16 @@ impl Caller {
         self.placements.acquire(live.callee()).await
     }
 
+    /// Takes the share of a call in the quotas of its tenant, or waits for it.
+    pub(crate) async fn room(&self, live: &Live, waits: bool) -> Result<HeldRoom, ErrorReport> {
+        let quotas = self.placements.quotas();
+        let tenant = &live.record.tenant;
+        match waits {
+            true => quotas.room_in_turn(tenant, live.room.clone()).await,
+            false => quotas.room(tenant, live.room.clone()),
+        }
+    }
+
     async fn call(
         &self,
         live: &Live,
@@ -96,15 +107,17 @@ impl Caller {
         event: Box<RawValue>,
         slot: CallSlot,
     ) -> Result<Answer, ErrorReport> {
-        let (_permit, mut acquired) = match slot {
-            CallSlot::Acquired(acquired) => (None, (*acquired)?),
-            CallSlot::Wanted => {
+        let (_permit, _room, mut acquired) = match slot {
+            CallSlot::Acquired(acquired, room) => (None, room, (*acquired)?),
+            CallSlot::Wanted | CallSlot::Patient => {
                 let acquiring = tracing::debug_span!(target: SPANS, "function.acquire");
                 let permit = live.permits.acquire().instrument(acquiring.clone()).await;
                 let permit = permit.map_err(|error| {
                     ErrorReport::new(Code::INTERNAL, format!("the permits are closed: {error}"))
                 })?;
-                (Some(permit), self.acquire(live).instrument(acquiring).await?)
+                let room = self.room(live, matches!(slot, CallSlot::Patient));
+                let room = room.instrument(acquiring.clone()).await?;
+                (Some(permit), room, self.acquire(live).instrument(acquiring).await?)
             }
         };
         let timeout_ms = live.record.spec.options.timeout_ms;

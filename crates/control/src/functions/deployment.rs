@@ -22,6 +22,7 @@ impl Functions {
     ) -> Result<FunctionSummary, ErrorReport> {
         let id = FunctionId { tenant: tenant.clone(), name: spec.name.clone() };
         let _turn = self.inner.in_turn.wait(&id).await;
+        let place = self.placements().quotas().function(&tenant, &spec.name)?;
         let accept = move |inner: &Inner| preparation::accept(&inner.node, tenant, spec, now_ms());
         let mut record = self.blocking(accept).await?;
         // A package by its manifest and not by its name: the record that is stored names what was
@@ -29,14 +30,18 @@ impl Functions {
         preparation::pin(&self.inner.node, &mut record).await?;
         let live = Arc::new(self.prepare(record).await?);
         let began = Instant::now();
+        // The instances that load it work for the tenant; one stands for all.
+        let room = self.caller().room(&live, false).await?;
         // Before it is stored: code that cannot be loaded replaces nothing.
         if let Err(error) = self.start_expected(&live).await {
             let why = self.inner.node.preparation().why_image_failed(&live.unit, began).await;
             return Err(why.unwrap_or(error));
         }
+        drop(room);
         if !live.record.spec.ephemeral {
             self.records().put_function(&live.record).await?;
         }
+        place.keep();
         // After it is stored: no call is answered by a version that a crash would undo.
         let replaced = self.live().insert(live.record.id(), Arc::clone(&live));
         let other =

@@ -32,6 +32,7 @@ use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId, Report};
 use tokio::sync::SemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
+use crate::access::quotas::HeldRoom;
 use crate::access::secrets::SecretSources;
 use crate::cluster::placements::{Acquired, Placements};
 use crate::now_ms;
@@ -113,6 +114,7 @@ impl Functions {
             self.forget_instances(live);
         }
         let was_stored = self.records().remove_function(id).await?;
+        self.placements().quotas().function_is_gone(&id.tenant, &id.name);
         self.inner.logs.remove(id);
         if was_stored || live.is_some() { Ok(()) } else { Err(self.missing(id).await) }
     }
@@ -124,22 +126,27 @@ impl Functions {
         request: InvokeRequest,
     ) -> Result<Invocation, ErrorReport> {
         self.refuse_if_stopping()?;
+        let _begun = self.placements().quotas().calls(&id.tenant, id.name.as_str(), 1)?;
         let live = self.find(id).await?;
         Ok(self.caller().run(&live, accepted(&id.name), request.event, CallSlot::Wanted).await)
     }
 
     /// Calls a function with many events concurrently, and waits for all answers. Missing instances
-    /// are requested together; the failure of one call does not affect the others.
+    /// are requested together; the failure of one call does not affect the others. They take turns
+    /// where the quotas of the tenant have fewer places.
     pub async fn invoke_all(
         &self,
         id: &FunctionId,
         request: BatchRequest,
     ) -> Result<Vec<Invocation>, ErrorReport> {
         self.refuse_if_stopping()?;
+        let count = request.events.len();
+        let quotas = self.placements().quotas();
+        let begun = quotas.calls(&id.tenant, id.name.as_str(), count as u64)?;
         let live = self.find(id).await?;
         // On several hosts each call is placed by itself.
         let slots = match self.placements().is_alone() {
-            true => self.slots(&live, request.events.len()).await,
+            true => self.slots(&live, count.min(begun.places())).await,
             false => Vec::new(),
         };
         let mut slots = slots.into_iter();
@@ -149,8 +156,9 @@ impl Functions {
             .map(|event| {
                 let slot = slots.next();
                 async {
+                    let _turn = begun.turn().await;
                     let (permit, slot) = slot.unzip();
-                    let slot = slot.unwrap_or(CallSlot::Wanted);
+                    let slot = slot.unwrap_or(CallSlot::Patient);
                     let ended = self.caller().run(&live, accepted(&id.name), event, slot).await;
                     drop(permit);
                     ended
@@ -167,19 +175,22 @@ impl Functions {
     async fn slots<'a>(&self, live: &'a Live, most: usize) -> Vec<(SemaphorePermit<'a>, CallSlot)> {
         let now = most.min(live.permits.available_permits());
         let permits: Vec<_> = (0..now).map_while(|_| live.permits.try_acquire().ok()).collect();
+        let quotas = self.placements().quotas();
+        let room = || quotas.room(&live.record.tenant, live.room.clone());
+        let rooms: Vec<_> = permits.iter().map_while(|_| room().ok()).collect();
         let node = &self.inner.node;
-        let leased = node.lease_instances(&live.unit, &live.limits, permits.len()).await;
+        let leased = node.lease_instances(&live.unit, &live.limits, rooms.len()).await;
         // Those for which there is no room now wait for it one by one, while others run.
         let is_none = !leased.iter().any(Result::is_ok);
         let has_room = |lease: &snowmelt_node::Result<_>| {
             is_none || !matches!(lease, Err(snowmelt_node::Error::NoRoom(_)))
         };
         let leased = leased.into_iter().filter(has_room);
-        let slot = |lease: snowmelt_node::Result<InstanceLease>| {
+        let slot = |(lease, room): (snowmelt_node::Result<InstanceLease>, HeldRoom)| {
             let here = |lease| Acquired::Here(lease, self.placements().here());
-            CallSlot::Acquired(Box::new(lease.map(here).map_err(|error| error.report())))
+            CallSlot::Acquired(Box::new(lease.map(here).map_err(|error| error.report())), room)
         };
-        permits.into_iter().zip(leased.map(slot)).collect()
+        permits.into_iter().zip(leased.zip(rooms).map(slot)).collect()
     }
 
     /// Begins no further call.

@@ -17,6 +17,7 @@ use tokio::sync::Semaphore;
 
 use super::declarations::{Declared, declared};
 use super::limits;
+use crate::access::quotas::{RoomAmount, RoomHolder};
 use crate::cluster::placements::{Callee, FunctionTransfer, Placements, Whose};
 use crate::cluster::trees;
 use crate::state::analysis_cache::AnalysisCache;
@@ -41,6 +42,8 @@ pub(crate) struct Live {
     pub unit: Unit,
     pub limits: Arc<InstanceLimits>,
     pub load: Load,
+    /// The share of a call in the quotas of its tenant.
+    pub room: RoomHolder,
     /// Permits for calls: as many as all instances together may take at once.
     pub permits: Semaphore,
     /// The code of the error with which an instance ended last, until a new instance is there.
@@ -74,7 +77,8 @@ impl Live {
         let needs = Arc::new(snowmelt_schedule::CallDemand { only, ..needs(&record, &code) });
         let tree = trees::image(&record);
         let ended = Mutex::default();
-        Ok(Self { code, tree, needs, secrets, unit, limits, load, permits, record, ended })
+        let room = instance_room(record.spec.name.as_str(), &limits);
+        Ok(Self { code, tree, needs, secrets, unit, limits, load, room, permits, record, ended })
     }
 
     /// Returns the function in the form in which it is called.
@@ -106,6 +110,15 @@ impl Live {
     pub fn take_ended(&self) -> Option<String> {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
+}
+
+/// Returns what a call of a function takes of the quotas of its tenant: an instance, which as many
+/// calls share as it takes at once.
+pub(crate) fn instance_room(function: &str, limits: &InstanceLimits) -> RoomHolder {
+    let amount =
+        RoomAmount { instances: 1, memory: limits.memory.bytes(), cpu_millis: limits.cpu.0.into() };
+    let who = Arc::from(format!("function {function}"));
+    RoomHolder { who, amount, shared_by: limits.concurrency.max(1).into() }
 }
 
 /// Checks a specification, fills in defaults, and stores the files of a program in the node.

@@ -8,12 +8,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use hyper::body::{Frame, SizeHint};
 use snowmelt_api::{AnswerGuard as Account, FailedCall, Invocation};
 use snowmelt_rpc::body::json;
-use snowmelt_rpc::problem::{self, Problem, status_of};
+use snowmelt_rpc::problem::{self, ErrorCode, Problem, status_of};
 use snowmelt_types::{ErrorReport, ExitClass};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -38,7 +38,14 @@ pub(crate) fn answered(mut invocation: Invocation) -> HandlerResult {
         return Ok(hold(json(StatusCode::OK, &invocation)?, room));
     };
     let status = status_of_call(&error);
-    Ok(problem::document(status, &FailedCall { report: error, invocation }))
+    let again = error.retry_after_s;
+    let code = ErrorCode(error.code.clone());
+    let mut response = problem::document(status, &FailedCall { report: error, invocation });
+    if let Some(seconds) = again {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response.extensions_mut().insert(code);
+    Ok(response)
 }
 
 /// Takes the account of the memory that the answer of a call uses out of the answer.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
@@ -10,17 +11,20 @@ use snowmelt_rpc::body::{self, json};
 use snowmelt_types::{ErrorReport, JobId};
 
 use super::answers::HandlerResult;
-use super::function;
+use super::{function, note_object};
 use crate::access::identity::Identity;
 use crate::bursts::{BurstClaim, BurstJob, missing};
 use crate::platform::GatewayPlatform;
+use crate::reports::audit::AuditNote;
 
 pub(super) async fn start(
     State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
+    note: Option<Extension<AuditNote>>,
     body::RequestBody(body): body::RequestBody,
 ) -> HandlerResult {
     let request: BurstRequest = body::parse(&body)?;
+    note_object(note, request.function.name.as_str());
     identity.check(request.function.tenant.as_ref())?;
     identity.check_function(&request.function)?;
     identity.check_network(request.network.as_ref())?;

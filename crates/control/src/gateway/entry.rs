@@ -18,13 +18,16 @@ use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Frame, SizeHint};
 use snowmelt_rpc::body::MAX_REQUEST_BYTES;
+use snowmelt_rpc::problem::ErrorCode;
 use snowmelt_rpc::{Admission, Peer, Problem};
 use snowmelt_types::{Code, ErrorReport};
 
 use crate::access::identity::{Identity, named, unknown};
 use crate::access::key::{KeyLife, ended};
+use crate::access::quotas::Quotas;
 use crate::access::routes::{Reach, RouteRule, of_path};
 use crate::access::tokens::Tokens;
+use crate::reports::audit::{Audit, AuditNote};
 use crate::state::keys::Keys;
 
 /// Adds the identity of the connection to each request, or refuses the request.
@@ -45,6 +48,7 @@ pub(crate) async fn identify(mut request: Request, next: Next) -> Response {
 pub(super) struct Doorkeeper {
     pub keys: Keys,
     pub tokens: Arc<Tokens>,
+    pub audit: Audit,
 }
 
 impl Doorkeeper {
@@ -85,7 +89,11 @@ pub(super) async fn admit(
     let close = [(header::CONNECTION, "close")];
     let (identity, mut life) = match doorkeeper.identity(&request) {
         Ok(found) => found,
-        Err(refused) => return (close, Problem::from(refused)).into_response(),
+        Err(refused) => {
+            let admission = request.extensions().get::<Admission>();
+            doorkeeper.audit.failed_login(admission.and_then(Admission::source), &refused.code);
+            return (close, Problem::from(refused)).into_response();
+        }
     };
     enter(identity, &mut request);
     request.extensions_mut().insert(life.clone());
@@ -142,19 +150,47 @@ fn enter(identity: Identity, request: &mut Request) {
     request.extensions_mut().insert(identity);
 }
 
-/// Lets a request through to its handler if the table of routes allows it.
-pub(super) async fn allow(request: Request, next: Next) -> Response {
+/// The gate that every request passes before its handler.
+#[derive(Clone, Debug)]
+pub(super) struct Gate {
+    pub quotas: Quotas,
+    pub audit: Audit,
+}
+
+/// Adds the status and the code of an answer to the note of its request.
+fn answered(note: Option<&AuditNote>, response: &Response) {
+    if let Some(note) = note {
+        let code = response.extensions().get::<ErrorCode>();
+        note.answered(response.status().as_u16(), code.map_or("", |ErrorCode(code)| code));
+    }
+}
+
+/// Lets a request through to its handler if the table of routes allows it. Its body counts for its
+/// tenant.
+pub(super) async fn allow(State(gate): State<Gate>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
-    match check(&mut parts).await {
-        Ok(()) => next.run(Request::from_parts(parts, body)).await,
+    if let Some(identity) = parts.extensions.get::<Identity>() {
+        let counted = gate.quotas.bodies(&identity.tenant);
+        parts.extensions.insert(counted);
+    }
+    match check(&mut parts, &gate).await {
+        Ok(note) => {
+            if let Some(note) = note.clone() {
+                parts.extensions.insert(note);
+            }
+            let response = next.run(Request::from_parts(parts, body)).await;
+            answered(note.as_ref(), &response);
+            response
+        }
         Err(refused) => refuse(body, refused).await,
     }
 }
 
-async fn check(parts: &mut Parts) -> Result<(), Response> {
+/// Finds the route of a request in the table, and returns the note of what it begins.
+async fn check(parts: &mut Parts, gate: &Gate) -> Result<Option<AuditNote>, Response> {
     let answer = |report: ErrorReport| Problem::from(report).into_response();
     // No route has this path: the fallback answers.
-    let Some(path) = parts.extensions.get::<MatchedPath>().cloned() else { return Ok(()) };
+    let Some(path) = parts.extensions.get::<MatchedPath>().cloned() else { return Ok(None) };
     let identity = parts.extensions.get::<Identity>().cloned();
     let identity = identity.ok_or_else(|| answer(unknown()))?;
     let reached = |rule: &&RouteRule| is_reached(rule, &identity);
@@ -168,17 +204,36 @@ async fn check(parts: &mut Parts) -> Result<(), Response> {
     if !is_reached(rule, &identity) {
         return Err(no_route(&identity, &parts.method, parts.uri.path()).into_response());
     }
-    let what = format!("{} {}", rule.method, rule.path);
-    identity.check_right(rule.right, &what).map_err(answer)?;
     let params = RawPathParams::from_request_parts(parts, &()).await;
     let params = params.map_err(IntoResponse::into_response)?;
+    let object = params.iter().next().map_or("", |(_, object)| object);
+    let action = format!("{} {}", rule.method, rule.path);
+    let address = parts.extensions.get::<Admission>().and_then(Admission::source);
+    let note = rule.is_audited.then(|| identity.note(&gate.audit, address, &action, object));
+    let note = note.flatten();
+    let allowed = check_rule(rule, &action, &identity, &params);
+    let allowed = allowed.and_then(|()| if rule.is_audited { gate.audit.check() } else { Ok(()) });
+    allowed.map_err(|refused| {
+        let refused = answer(refused);
+        answered(note.as_ref(), &refused);
+        refused
+    })?;
+    Ok(note)
+}
+
+fn check_rule(
+    rule: &RouteRule,
+    action: &str,
+    identity: &Identity,
+    params: &RawPathParams,
+) -> Result<(), ErrorReport> {
+    identity.check_right(rule.right, action)?;
     let name = params.iter().find(|(param, _)| *param == "name").map(|(_, name)| name);
     match name {
         Some(name) if rule.path.starts_with("/v1/udfs/") => identity.check_udf_name(name),
         Some(name) => identity.check_name(name),
         None => Ok(()),
     }
-    .map_err(answer)
 }
 
 fn is_reached(rule: &RouteRule, identity: &Identity) -> bool {

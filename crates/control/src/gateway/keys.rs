@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::routing::{delete, get, post};
+use axum::{Extension, Router};
 use snowmelt_api::KeyRotation;
 use snowmelt_rpc::body::{self, json};
 
 use super::answers::HandlerResult;
 use crate::access::identity::Identity;
 use crate::platform::GatewayPlatform;
+use crate::reports::audit::AuditNote;
 
 /// Returns the routes of keys.
 pub(super) fn router(platform: Arc<GatewayPlatform>) -> Router {
@@ -30,10 +31,16 @@ async fn list(State(platform): State<Arc<GatewayPlatform>>, identity: Identity) 
 async fn make(
     State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
+    note: Option<Extension<AuditNote>>,
     body::RequestBody(body): body::RequestBody,
 ) -> HandlerResult {
     let request = body::parse(&body)?;
-    json(StatusCode::CREATED, &platform.keys.make(&identity, request).await?)
+    let made = platform.keys.make(&identity, request).await?;
+    if let Some(Extension(note)) = note {
+        note.object(&made.key.id);
+        note.detail("role", &made.key.role.to_string());
+    }
+    json(StatusCode::CREATED, &made)
 }
 
 async fn revoke(

@@ -10,13 +10,14 @@ mod hosts;
 pub(crate) mod images;
 mod keys;
 mod leases;
+mod queries;
+mod quotas;
 pub(crate) mod remote_clients;
 mod udfs;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, Request, State};
 use axum::http::{StatusCode, header};
@@ -25,30 +26,21 @@ use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use axum::{Extension, Router};
 use serde::Deserialize;
-use snowmelt_api::{
-    BatchRequest, FunctionSpec, FunctionSummary, InvokeRequest, QueryRequest, ShutdownRequest,
-};
-use snowmelt_kernel::file_user::FileUser;
+use snowmelt_api::{BatchRequest, FunctionSpec, FunctionSummary, InvokeRequest, ShutdownRequest};
 use snowmelt_rpc::Problem;
 use snowmelt_rpc::body::{self, json};
 use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId, JobId, Right};
-use tokio::sync::mpsc;
-use tokio_stream::StreamExt;
-use tokio_stream::wrappers::ReceiverStream;
 
 use crate::access::identity::Identity;
-use crate::access::key::KeyLife;
 use crate::access::redaction::hide_paths;
 use crate::access::tokens::Tokens;
 use crate::platform::GatewayPlatform;
 use crate::platform::prune::prune;
+use crate::reports::audit::AuditNote;
 use crate::reports::metrics;
 use crate::state::backups;
 use crate::state::records::FunctionId;
 use answers::{HandlerResult, answered, hold, take_room};
-
-/// Frames of an answer that wait for a slow client before the query waits too.
-const BUFFERED_FRAMES: usize = 8;
 
 /// The way by which requests come, and their identities are found out.
 #[derive(Clone, Debug)]
@@ -64,11 +56,13 @@ pub(crate) fn router(platform: Arc<GatewayPlatform>, door: Door) -> Router {
     let of_health = health::router(Arc::clone(&platform));
     let folders = platform.leases.folders().clone();
     let keys = platform.keys.clone();
-    let allowed = routes(platform).fallback(unknown).layer(from_fn(entry::allow));
+    let audit = platform.audit.clone();
+    let gate = entry::Gate { quotas: platform.quotas.quotas().clone(), audit: audit.clone() };
+    let allowed = routes(platform).fallback(unknown).layer(from_fn_with_state(gate, entry::allow));
     match door {
         Door::Socket => allowed.layer(from_fn(entry::identify)).merge(of_health),
         Door::Network(tokens) => allowed
-            .layer(from_fn_with_state(entry::Doorkeeper { keys, tokens }, entry::admit))
+            .layer(from_fn_with_state(entry::Doorkeeper { keys, tokens, audit }, entry::admit))
             // Load balancers have no key.
             .merge(of_health)
             .layer(from_fn_with_state(folders, hide_paths)),
@@ -80,6 +74,7 @@ fn routes(platform: Arc<GatewayPlatform>) -> Router {
     let of_udfs = udfs::router(Arc::clone(&platform));
     let of_files = files::router(Arc::clone(&platform));
     let of_keys = keys::router(Arc::clone(&platform));
+    let of_quotas = quotas::router(Arc::clone(&platform));
     let of_leases = leases::router(Arc::clone(&platform));
     let of_hosts = hosts::router(Arc::clone(&platform));
     Router::new()
@@ -90,7 +85,7 @@ fn routes(platform: Arc<GatewayPlatform>) -> Router {
         .route("/v1/shutdown", post(shutdown))
         .route("/v1/backups", post(back_up))
         .route("/v1/prunings", post(prune_all))
-        .route("/v1/queries", post(query))
+        .route("/v1/queries", post(queries::run))
         .route("/v1/functions", get(functions).post(deploy))
         .route("/v1/packages", post(pack))
         .route("/v1/wheels/{file}", post(keep_wheel))
@@ -112,6 +107,7 @@ fn routes(platform: Arc<GatewayPlatform>) -> Router {
         .merge(of_udfs)
         .merge(of_files)
         .merge(of_keys)
+        .merge(of_quotas)
         .merge(of_leases)
         .merge(of_hosts)
 }
@@ -180,38 +176,6 @@ async fn prune_all(
 ) -> HandlerResult {
     let request = body::parse(&body)?;
     json(StatusCode::OK, &prune(platform, identity, request).await?)
-}
-
-/// Runs a query and streams its frames. A client that disconnects drops the receiver, which ends
-/// the query.
-async fn query(
-    State(platform): State<Arc<GatewayPlatform>>,
-    identity: Identity,
-    user: Option<Extension<FileUser>>,
-    life: Option<Extension<KeyLife>>,
-    body::RequestBody(body): body::RequestBody,
-) -> HandlerResult {
-    let request: QueryRequest = body::parse(&body)?;
-    identity.check(request.tenant.as_ref())?;
-    let rights = identity.file_rights(user.map(|Extension(user)| user));
-    let (sender, receiver) = mpsc::channel(BUFFERED_FRAMES);
-    // The body of the answer ends with the key too, but nobody asks for more of it while the client
-    // does not read.
-    let over = async move {
-        match life {
-            Some(Extension(mut life)) => life.over().await,
-            None => std::future::pending().await,
-        }
-    };
-    snowmelt_rpc::trace::spawn(async move {
-        tokio::select! {
-            () = platform.queries.run(&identity, rights, request, sender) => {}
-            () = over => {}
-        }
-    });
-    let bytes = ReceiverStream::new(receiver).map(Ok::<_, std::convert::Infallible>);
-    let headers = [(header::CONTENT_TYPE, "application/vnd.snowmelt.frames")];
-    Ok((headers, Body::from_stream(bytes)).into_response())
 }
 
 #[derive(Deserialize)]
@@ -292,12 +256,21 @@ fn hide_environment(identity: &Identity, function: &mut FunctionSummary) {
 async fn deploy(
     State(platform): State<Arc<GatewayPlatform>>,
     identity: Identity,
+    note: Option<Extension<AuditNote>>,
     body::RequestBody(body): body::RequestBody,
 ) -> HandlerResult {
     let spec: FunctionSpec = body::parse(&body)?;
+    note_object(note, spec.name.as_str());
     identity.check(spec.tenant.as_ref())?;
     identity.check_function(&spec)?;
     json(StatusCode::CREATED, &platform.functions.deploy(identity.tenant, spec).await?)
+}
+
+/// Says what an action is about, where its path does not.
+fn note_object(note: Option<Extension<AuditNote>>, object: &str) {
+    if let Some(Extension(note)) = note {
+        note.object(object);
+    }
 }
 
 async fn pack(

@@ -4,6 +4,7 @@
 //! Invariant: [`routes::ROUTES`] has every route of the router and of the OpenAPI document.
 
 mod access;
+mod limits;
 mod network;
 pub(super) mod routes;
 

@@ -41,6 +41,8 @@ use crate::access::key::KeyLife;
 use crate::access::redaction::Folders;
 use crate::cluster::placements::{Acquired, Callee, Placements, Ran};
 use crate::functions::Functions;
+use crate::functions::preparation::instance_room;
+use crate::reports::audit::Audit;
 use crate::reports::{DROPPED, Durations, SUCCEEDED};
 use crate::state::records::FunctionId;
 use crate::udfs::UdfRegistry;
@@ -74,6 +76,7 @@ pub(crate) struct Leases {
     relayed: Relays,
     /// Durations of leases.
     durations: Durations,
+    audit: Audit,
 }
 
 /// The reason why a lease is over that was not returned.
@@ -106,7 +109,13 @@ impl Leases {
         let tasks = TaskTracker::new();
         let over = CancellationToken::new();
         let relayed = Relays { room, shares, tasks, over };
-        Self { functions, udfs, folders, relayed, durations: Durations::default() }
+        let durations = Durations::default();
+        Self { functions, udfs, folders, relayed, durations, audit: Audit::default() }
+    }
+
+    /// Writes a line of the audit for each lease.
+    pub fn audited(self, audit: Audit) -> Self {
+        Self { audit, ..self }
     }
 
     /// Returns the durations of leases, with the wait for their instances.
@@ -220,20 +229,33 @@ impl Leases {
     ) -> Result<(), Over> {
         let LeaseRequest { tenant, runs, here } = request;
         let identity = client.identity(tenant)?;
-        check(&identity, &runs)?;
-        let tenant = identity.tenant;
         let name = match &runs {
             LeaseOf::Function(name) => name.to_string(),
             LeaseOf::Udf { name, .. } | LeaseOf::Registered { name, .. } => name.clone(),
         };
         let begun = Instant::now();
-        let done = self.run(client, &tenant, runs, here).await;
+        let note = identity.note(&self.audit, None, "lease", &name);
+        let allowed = check(&identity, &runs).and_then(|()| self.audit.check());
+        let tenant = identity.tenant;
+        // It counts as a call as long as it lasts.
+        let quotas = self.functions.placements().quotas();
+        let begun_call = allowed.and_then(|()| quotas.calls(&tenant, &name, 1));
+        let has_begun = begun_call.is_ok();
+        let done = match begun_call {
+            Ok(_begun) => self.run(client, &tenant, runs, here).await,
+            Err(refused) => Err(refused.into()),
+        };
         let outcome = match &done {
             Ok(()) => SUCCEEDED,
             Err(Over::Gone) => DROPPED,
             Err(Over::Failed(error)) => error.known_code().code,
         };
-        self.durations.record(&tenant, &name, outcome, begun.elapsed());
+        if has_begun {
+            self.durations.record(&tenant, &name, outcome, begun.elapsed());
+        }
+        if let Some(note) = note {
+            note.ended(if outcome == SUCCEEDED { "" } else { outcome });
+        }
         done
     }
 
@@ -303,6 +325,8 @@ impl Leases {
         keep: Keep<'_>,
     ) -> Result<(), Over> {
         let placements = self.functions.placements();
+        let room = instance_room(callee.whose.function, callee.limits);
+        let _room = placements.quotas().room(&callee.needs.tenant, room)?;
         let needs = match placements.is_alone() {
             true => Arc::clone(callee.needs),
             false => {

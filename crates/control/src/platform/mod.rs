@@ -31,8 +31,10 @@ use crate::functions::async_calls::AsyncCalls;
 use crate::images::Images;
 use crate::leases::Leases;
 use crate::queries::Queries;
+use crate::reports::audit::Audit;
 use crate::reports::{Durations, Times};
 use crate::state::keys::Keys;
+use crate::state::quotas::StoredQuotas;
 use crate::udfs::UdfRegistry;
 use prunings::Prunings;
 
@@ -48,6 +50,8 @@ pub(crate) struct GatewayPlatform {
     pub leases: Arc<Leases>,
     pub hosts: Hosts,
     pub keys: Keys,
+    pub quotas: StoredQuotas,
+    pub audit: Audit,
     pub images: Images,
     pub pool: HostPool,
     pub prunings: Prunings,

@@ -33,9 +33,11 @@ use crate::functions::async_calls::AsyncCalls;
 use crate::images::Images;
 use crate::leases::Leases;
 use crate::queries::Queries;
+use crate::reports::audit::Audit;
 use crate::state::analysis_cache::AnalysisCache;
 use crate::state::keys::Keys;
 use crate::state::logs::Logs;
+use crate::state::quotas::StoredQuotas;
 use crate::state::records::{FunctionId, Records};
 use crate::udfs::{UdfCatalog, UdfLogs, UdfRegistry};
 
@@ -159,6 +161,8 @@ pub(crate) async fn idle_platform() -> IdlePlatform {
     };
     let platform = GatewayPlatform {
         keys: Keys::open(records.clone()).await.unwrap(),
+        audit: Audit::default(),
+        quotas: StoredQuotas::open(placements.quotas().clone(), records.clone()).await.unwrap(),
         pool: HostPool::of(None, Duration::ZERO, hosts.clone(), placements),
         queries: Queries::new(host, cluster.clone(), udfs.clone(), over.clone()),
         leases: Arc::new(Leases::new(functions.clone(), udfs.clone(), Folders::new([base.path()]))),

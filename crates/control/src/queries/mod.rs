@@ -25,6 +25,7 @@ use tracing::Instrument;
 use tracing::field::Empty;
 
 use crate::access::identity::Identity;
+use crate::access::quotas::Quotas;
 use crate::access::redaction::Folders;
 use crate::cluster::ClusterResources;
 use crate::cluster::placements::QueryPeers;
@@ -89,18 +90,24 @@ impl Queries {
         let _ = tokio::time::timeout(limit, count.wait_for(|count| *count == 0)).await;
     }
 
+    /// Returns the quotas of tenants.
+    pub fn quotas(&self) -> &Quotas {
+        self.peers.placements.quotas()
+    }
+
     /// Runs a query and sends its frames. It ends early when the client disconnects, when its time
-    /// is up, and when the server ends; dropping it destroys its sandboxes.
+    /// is up, and when the server ends; dropping it destroys its sandboxes. Returns how it ended, as
+    /// durations name it.
     pub async fn run(
         &self,
         identity: &Identity,
         rights: FileRights,
+        id: QueryId,
         request: QueryRequest,
         frames: mpsc::Sender<Bytes>,
-    ) {
+    ) -> &'static str {
         let tenant = &identity.tenant;
         let _running = QueryGuard::new(&self.running);
-        let id = QueryId::new();
         let begun = Instant::now();
         let limit = request.options.timeout_ms;
         let time_is_up = async {
@@ -169,6 +176,7 @@ impl Queries {
         if by_objects && !complete {
             self.clean(tenant, request, folder).await;
         }
+        outcome
     }
 
     /// Removes the objects of a query whose driver could not. All its sandboxes are ended.
@@ -215,7 +223,8 @@ impl Queries {
         };
         let host = self.host.clone();
         let runner = QueryRunner::new(host, name, tenant.clone(), accepted, limits, udfs.bindings);
-        let mut runner = runner.with_rights(rights);
+        let share = Arc::new(self.quotas().query_share(tenant, &id));
+        let mut runner = runner.with_rights(rights).within(share);
         if self.peers.are_several() {
             runner = runner.on_hosts(Arc::new(self.peers.of_query(is_alone)));
         }

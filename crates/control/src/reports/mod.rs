@@ -6,10 +6,12 @@
 //! | `output` | the beginning of what functions print, for their callers |
 //! | `calls` | counts of calls by how they end |
 //! | `durations` | how long calls and queries took |
+//! | `audit` | who did what, in lines that show what was changed |
 //! | `metrics` | the metrics of a platform as text |
 //!
 //! Boundary: nothing here decides or runs anything.
 
+pub(crate) mod audit;
 mod calls;
 mod durations;
 mod events;

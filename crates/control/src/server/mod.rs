@@ -36,6 +36,8 @@ use tokio::net::UnixListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::permissions;
+pub use crate::access::quotas::QuotaLimits;
+use crate::access::quotas::Quotas;
 use crate::access::redaction::Folders;
 use crate::access::secrets::SecretSources;
 use crate::bursts::{BurstStorage, Bursts};
@@ -55,10 +57,12 @@ use crate::now_ms;
 use crate::platform::prunings::Prunings;
 use crate::platform::{GatewayPlatform, Grace};
 use crate::queries::Queries;
+use crate::reports::audit::Audit;
 use crate::state::analysis_cache::AnalysisCache;
 use crate::state::backups;
 use crate::state::keys::Keys;
 use crate::state::logs::Logs;
+use crate::state::quotas::StoredQuotas;
 use crate::state::records::{FunctionRecord, Records};
 use crate::times::PRIVATE_GRACE;
 use crate::udfs::{UdfCatalog, UdfLogs, UdfRegistry};
@@ -202,6 +206,7 @@ impl Launch {
             platform.images.sweep();
             tokio::spawn(platform.udfs.clone().collect_files(ending.over.clone()));
             tokio::spawn(platform.keys.clone().keep(ending.over.clone()));
+            tokio::spawn(platform.quotas.clone().keep(ending.over.clone()));
             if let Some(file) = platform.functions.records().file() {
                 tokio::spawn(backups::keep(file.clone(), ending.over.clone()));
             }
@@ -237,6 +242,7 @@ impl Launch {
         };
         let leasing = Arc::clone(&platform.leases).serve(self.leases, ending.over.clone());
         let (served, joined, leased) = tokio::join!(serving, joining, leasing);
+        platform.audit.close().await;
         // What its connections had asked for is cancelled now.
         platform.images.idle(END_TIMEOUT).await;
         platform.queries.cleaned(END_TIMEOUT).await;
@@ -281,16 +287,7 @@ async fn platform(
         let ids: Vec<_> = records.all_functions().await?.iter().map(FunctionRecord::id).collect();
         logs.migrate(ids.iter());
     }
-    let cluster = settings.cluster.clone();
-    let address = cluster.as_ref().map(|cluster| cluster.listen);
-    let (name, token) = cluster.map(|cluster| (cluster.name, cluster.token)).unzip();
-    let name = name
-        .map_or_else(|| "this-host".to_owned().try_into(), Ok)
-        .map_err(|message: String| ErrorReport::new(Code::OPTION, message))?;
-    if let Some(token) = &token {
-        node.join_cluster(token.clone(), None);
-    }
-    let hosts = Hosts::new(name, Agent::new(node.clone(), settings.memory), token, address)?;
+    let hosts = own_hosts(settings, &node)?;
     // A private platform has no other hosts, and runs beside a server that holds the store.
     if !settings.private {
         records.drained().await?.iter().for_each(|host| hosts.set_drained(host, true));
@@ -306,7 +303,10 @@ async fn platform(
     let udf_logs = UdfLogs::new(settings.state_dir.join("udf-logs"));
     let udfs = UdfRegistry::new(records.clone(), Arc::new(catalog), udf_logs);
     let placing = settings.placing;
+    let quotas = Quotas::new(settings.quotas.clone());
+    let audit = audit(settings, ending)?;
     let placements = Placements::new(node.clone(), hosts.clone(), trees.clone(), placing);
+    let placements = placements.within(quotas.clone());
     if settings.cluster.is_some() {
         placements.take_reports();
         tokio::spawn(placements.clone().follow(ending.over.clone()));
@@ -323,13 +323,17 @@ async fn platform(
     let folders = [&settings.state_dir, &settings.run_base, &settings.secrets_dir];
     let folders = Folders::new(folders.map(PathBuf::as_path));
     Ok(Arc::new(GatewayPlatform {
-        leases: Arc::new(Leases::new(functions.clone(), udfs.clone(), folders.clone())),
+        leases: Arc::new(
+            Leases::new(functions.clone(), udfs.clone(), folders.clone()).audited(audit.clone()),
+        ),
         queries: Queries::new(host, cluster, udfs.clone(), ending.over.clone()).hiding(folders),
         udfs,
         images: Images::new(&settings.state_dir, settings.images.clone(), ending.over.clone())
             .beside(functions.records()),
         async_calls: AsyncCalls::new(functions.clone()),
         keys: Keys::open(functions.records().clone()).await?,
+        audit: audit.clone(),
+        quotas: StoredQuotas::open(quotas, functions.records().clone()).await?,
         functions,
         bursts,
         pool,
@@ -342,6 +346,28 @@ async fn platform(
         socket: socket.display().to_string(),
         started_ms: now_ms(),
     }))
+}
+
+/// Returns the hosts of a server, with its own one.
+fn own_hosts(settings: &ServerSettings, node: &Node) -> Result<Hosts, ErrorReport> {
+    let cluster = settings.cluster.clone();
+    let address = cluster.as_ref().map(|cluster| cluster.listen);
+    let (name, token) = cluster.map(|cluster| (cluster.name, cluster.token)).unzip();
+    let name = name
+        .map_or_else(|| "this-host".to_owned().try_into(), Ok)
+        .map_err(|message: String| ErrorReport::new(Code::OPTION, message))?;
+    if let Some(token) = &token {
+        node.join_cluster(token.clone(), None);
+    }
+    Hosts::new(name, Agent::new(node.clone(), settings.memory), token, address)
+}
+
+/// Opens the audit, whose lines are posted until the server ends.
+fn audit(settings: &ServerSettings, ending: &Ending) -> Result<Audit, ErrorReport> {
+    let Some(settings) = settings.audit.clone() else { return Ok(Audit::default()) };
+    let audit = Audit::open(settings.clone())?;
+    tokio::spawn(audit.clone().post(settings, ending.over.clone()));
+    Ok(audit)
 }
 
 /// Returns the socket of the lease service, beside that of the API.

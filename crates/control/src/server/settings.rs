@@ -14,10 +14,12 @@ use snowmelt_types::{ByteSize, HostName};
 
 use super::certificate_files::CertificateFiles;
 use crate::access::permissions::UserGroup;
+use crate::access::quotas::QuotaLimits;
 use crate::access::server_user::ServerUser;
 use crate::access::tokens::Tokens;
 use crate::cluster::placements::PlacementSettings as Placing;
 use crate::cluster::pool::HostProgram;
+use crate::reports::audit::AuditSettings;
 
 /// Folders, budgets and sockets of a server.
 #[derive(Clone, Debug)]
@@ -57,6 +59,10 @@ pub struct ServerSettings {
     pub total: snowmelt_sandbox::Total,
     /// An instance of a function reserves this part of its memory limit (1/N).
     pub overcommit: u32,
+    /// The quotas of tenants that have none of their own.
+    pub quotas: QuotaLimits,
+    /// The audit; absent: none is written.
+    pub audit: Option<AuditSettings>,
     /// The rules of where calls of deployed functions run, and for how long hosts keep them.
     pub placing: Placing,
     /// The program that starts and ends hosts; absent: none does.

@@ -7,6 +7,7 @@
 //! | the output of invocations | `logs` |
 //! | results of the analysis of code | `analysis_cache` |
 //! | keys of clients on other hosts | `keys` |
+//! | quotas of tenants | `quotas` |
 //!
 //! Boundary: the files here belong to a platform; packages, code and images belong to the node.
 //! Invariant: of what is here, only the records are acknowledged state; a log or a cached result
@@ -18,4 +19,5 @@ pub mod backups;
 pub(crate) mod keys;
 pub(crate) mod logs;
 pub mod offline_backup;
+pub(crate) mod quotas;
 pub(crate) mod records;

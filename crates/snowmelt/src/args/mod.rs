@@ -7,18 +7,21 @@
 //! | `sql` | grammar of `snowmelt sql` |
 //! | `image` | grammar of `snowmelt image` |
 //! | `server` | grammar of the commands about a server and its state |
-//! | `cluster`, `net`, `token` | grammar of the commands about hosts, networks of jobs, tokens |
+//! | `cluster`, `net`, `token`, `quota` | grammar of the commands about hosts, networks of jobs, tokens, quotas |
+//! | `audit` | grammar of the check of the audit |
 //! | `lab`, `simulate` | grammar of emulated and of simulated clusters |
 //! | `values` | values that several commands parse |
 //!
 //! Boundary: this folder only parses. An option that also has a variable or a key in the
 //! configuration file is optional here, and [`crate::config`] decides which value applies.
 
+mod audit;
 mod cluster;
 mod functions;
 mod image;
 mod lab;
 mod net;
+mod quota;
 mod server;
 mod simulate;
 mod sql;
@@ -32,6 +35,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 use snowmelt_types::Tenant;
 
+pub use audit::{AuditCommand, VerifyAuditArgs};
 pub use cluster::{HostArgs, HostsArgs, HostsCommand, MemberArgs, NodeArgs, TreeArgs, rate};
 pub use functions::{
     AddUdfArgs, BurstArgs, BurstCommand, BurstLsArgs, CallArgs, DeployArgs, EnvironmentArgs,
@@ -48,6 +52,7 @@ pub use lab::{
     LabAddArgs, LabCommand, LabExecArgs, LabLsArgs, LabPoolCommand, LabRunArgs, LabUpArgs,
 };
 pub use net::{NetCommand, NetLsArgs, NetShowArgs, NetTraceArgs};
+pub use quota::{QuotaCommand, ResetQuotaArgs, SetQuotaArgs};
 pub use server::{
     BackupArgs, ConfigCommand, DoctorArgs, DownArgs, DuArgs, PruneArgs, ServeArgs, StatusArgs,
     TopArgs, UpArgs,
@@ -150,6 +155,12 @@ pub enum Command {
     /// Make, list, rotate and revoke keys of clients of other hosts
     #[command(subcommand, after_help = token::EXAMPLES)]
     Token(TokenCommand),
+    /// Check the files in which the platform writes who did what
+    #[command(subcommand, after_help = audit::EXAMPLES)]
+    Audit(AuditCommand),
+    /// Show what tenants use, and limit it
+    #[command(subcommand, after_help = quota::EXAMPLES)]
+    Quota(QuotaCommand),
     /// Show the hosts of the cluster, and drain them
     Hosts(HostsArgs),
     /// Show from which host each host reads the images of functions

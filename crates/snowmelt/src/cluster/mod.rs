@@ -7,6 +7,7 @@
 //! | `trees` | `snowmelt tree`: from which host each host reads images |
 //! | `networks` | `snowmelt net`: the networks of running jobs |
 //! | `tokens` | `snowmelt token`: tokens of clients of other hosts |
+//! | `quotas` | `snowmelt quota`: what tenants use, and their limits |
 //! | `lab` | `snowmelt lab`: a cluster of emulated hosts |
 //!
 //! Boundary: control decides about hosts; these commands ask it, and show what it answers.
@@ -15,5 +16,6 @@ pub mod hosts;
 pub mod lab;
 pub mod networks;
 pub mod node;
+pub mod quotas;
 pub mod tokens;
 pub mod trees;

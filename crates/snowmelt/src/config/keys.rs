@@ -49,6 +49,13 @@ keys! {
     TLS_CERTIFICATE = "tls.cert", env::TLS_CERTIFICATE, "";
     TLS_KEY = "tls.key", env::TLS_KEY, "";
     TLS_TOKENS = "tls.tokens", env::TLS_TOKENS, "";
+    AUDIT_ENABLED = "audit.enabled", env::AUDIT_ENABLED, "true";
+    AUDIT_FOLDER = "audit.folder", env::AUDIT_FOLDER, "";
+    AUDIT_FILE_SIZE = "audit.file_size", env::AUDIT_FILE_SIZE, "64MiB";
+    AUDIT_FILES = "audit.files", env::AUDIT_FILES, "16";
+    AUDIT_REQUIRED = "audit.required", env::AUDIT_REQUIRED, "false";
+    AUDIT_COLLECTOR = "audit.collector", env::AUDIT_COLLECTOR, "";
+    QUOTAS = "quotas.default", env::QUOTAS, "";
     SANDBOXES_MEMORY = "sandboxes.memory", env::SANDBOXES_MEMORY, "";
     SANDBOXES_PROCESSES = "sandboxes.processes", env::SANDBOXES_PROCESSES, "";
     SANDBOXES_OVERCOMMIT = "sandboxes.overcommit", env::SANDBOXES_OVERCOMMIT, "8";

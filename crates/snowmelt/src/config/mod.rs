@@ -10,10 +10,11 @@
 //! | `keys` | the keys, with the variable and the default of each |
 //! | `file`, `files` | one configuration file, and all of them |
 //! | `parsers` | values of settings from text |
-//! | `exchange`, `pool`, `tls` | groups of settings: rows between stages, the pool of hosts, TLS |
+//! | `audit`, `exchange`, `pool`, `tls` | groups of settings: the audit, rows between stages, the pool of hosts, TLS |
 //! | `cluster`, `remote` | files of settings: the token of a cluster, certificates and tokens |
 //! | `show` | `snowmelt config show` |
 
+mod audit;
 mod client;
 pub mod cluster;
 mod exchange;
@@ -32,6 +33,7 @@ use std::time::Duration;
 
 use snowmelt_control::access::permissions::UserGroup;
 use snowmelt_control::access::server_user::ServerUser;
+use snowmelt_control::server::QuotaLimits;
 use snowmelt_image::mount::MountChoice;
 use snowmelt_image::profile::PublicKey;
 use snowmelt_node::{EnforcementChoice, ImageSettings};
@@ -40,6 +42,7 @@ use snowmelt_wire::HttpSource;
 
 use crate::args::{Cli, Command, ErrorForm, OutputFormat, ProgressMode, rate};
 use crate::env;
+use audit::AuditConfig;
 pub use client::RemotePlatform;
 use exchange::Exchange;
 use file::TextValue;
@@ -48,7 +51,7 @@ use files::ConfigFiles;
 use keys::*;
 pub use keys::{ConfigKey, KEYS};
 use parsers::{
-    address, amount, boolean, choice, duration, factor, http_sources, keys, list, number,
+    address, amount, boolean, choice, duration, factor, http_sources, keys, list, number, quotas,
 };
 use pool::HostPool;
 pub use show::show;
@@ -119,6 +122,10 @@ pub struct Config {
     pub pool: HostPool,
     /// Settings of the address for clients of other hosts.
     pub tls: Tls,
+    /// Settings of the audit.
+    pub audit: AuditConfig,
+    /// Quotas of tenants that have none of their own.
+    pub quotas: ConfigValue<QuotaLimits>,
     /// Memory limit of all sandboxes together; chosen by the spawner if absent.
     pub sandboxes_memory: Option<ConfigValue<ByteSize>>,
     /// Limit of processes of all sandboxes together; chosen by the spawner if absent.
@@ -219,6 +226,8 @@ impl Config {
             burst_wait: sources.get(&BURST_WAIT, None, duration)?,
             pool: HostPool::load(&sources)?,
             tls: Tls::load(&sources, &cli.command, &state.value)?,
+            audit: AuditConfig::load(&sources, &state.value)?,
+            quotas: sources.get(&QUOTAS, None, quotas)?,
             sandboxes_memory: sources.maybe(&SANDBOXES_MEMORY, None, amount)?,
             sandboxes_processes: sources.maybe(&SANDBOXES_PROCESSES, None, number)?,
             sandboxes_overcommit: sources.get(&SANDBOXES_OVERCOMMIT, None, factor)?,

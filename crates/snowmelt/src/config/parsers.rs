@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use snowmelt_api::NamedLimit;
+use snowmelt_control::server::QuotaLimits;
 use snowmelt_image::profile::PublicKey;
 use snowmelt_types::{ByteSize, parse_duration};
 use snowmelt_wire::HttpSource;
@@ -35,6 +37,20 @@ pub(super) fn keys(text: &str) -> Result<Vec<PublicKey>, String> {
 
 pub(super) fn http_sources(text: &str) -> Result<Vec<HttpSource>, String> {
     list(text).iter().map(|text| text.parse()).collect()
+}
+
+/// Quotas by kind: `instances=8,memory=16GiB`.
+pub(super) fn quotas(text: &str) -> Result<QuotaLimits, String> {
+    let mut limits = QuotaLimits::new();
+    for named in list(text) {
+        let NamedLimit { kind, limit } = named.parse()?;
+        match limit.over(None) {
+            Some(amount) => drop(limits.insert(kind, amount)),
+            // More than there ever is.
+            None => drop(limits.insert(kind, u64::MAX)),
+        }
+    }
+    Ok(limits)
 }
 
 pub(super) fn list(text: &str) -> Vec<String> {

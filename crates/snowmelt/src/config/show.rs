@@ -4,7 +4,9 @@ use std::fmt::Write;
 use std::path::Path;
 
 use clap::ValueEnum;
+use snowmelt_control::server::QuotaLimits;
 
+use super::audit::AuditConfig;
 use super::exchange::Exchange;
 use super::{Config, ConfigValue, ValueOrigin};
 use crate::terminal::text;
@@ -35,7 +37,7 @@ pub fn show(config: &Config, origin: bool) -> String {
 }
 
 /// The settings of each section, and their origins.
-fn sections(config: &Config) -> [(&'static str, SettingLines); 13] {
+fn sections(config: &Config) -> [(&'static str, SettingLines); 15] {
     let tenant = config.tenant.as_ref();
     let tenant = tenant.map(|value| line("tenant", value, |name| quoted(name.as_str())));
     let url = config.remote.url.as_ref().map(|url| line("url", url, |url| quoted(url)));
@@ -47,6 +49,8 @@ fn sections(config: &Config) -> [(&'static str, SettingLines); 13] {
         ("client", client),
         ("cluster", cluster(config)),
         ("tls", tls(config)),
+        ("audit", audit(&config.audit)),
+        ("quotas", quotas(config)),
         ("sandboxes", sandboxes(config)),
         ("network", vec![line("enforcement", &config.enforcement, |how| quoted(&how.to_string()))]),
         (
@@ -82,6 +86,30 @@ fn sections(config: &Config) -> [(&'static str, SettingLines); 13] {
             ],
         ),
     ]
+}
+
+fn audit(audit: &AuditConfig) -> SettingLines {
+    let always = [
+        line("enabled", &audit.enabled, bool::to_string),
+        path("folder", &audit.folder),
+        line("file_size", &audit.file_size, |size| quoted(&size.to_string())),
+        line("files", &audit.files, u32::to_string),
+        line("required", &audit.required, bool::to_string),
+    ];
+    let collector = audit.collector.as_ref().map(|url| line("collector", url, |url| quoted(url)));
+    always.into_iter().chain(collector).collect()
+}
+
+fn quotas(config: &Config) -> SettingLines {
+    let shown = |limits: &QuotaLimits| {
+        let limits = limits.iter().map(|(kind, limit)| match limit {
+            &u64::MAX => format!("{kind}=none"),
+            limit => format!("{kind}={}", kind.shown(*limit).replace(' ', "")),
+        });
+        quoted(&limits.collect::<Vec<_>>().join(","))
+    };
+    let is_set = !config.quotas.value.is_empty();
+    is_set.then(|| line("default", &config.quotas, shown)).into_iter().collect()
 }
 
 fn exchange(exchange: &Exchange) -> SettingLines {

@@ -18,7 +18,7 @@ use crate::output::list;
 use crate::terminal::{CommandOutcome, Printer};
 
 /// The parts of the state folder: name, content, means to make it smaller.
-const KNOWN: [(&str, &str, &str); 17] = [
+const KNOWN: [(&str, &str, &str); 18] = [
     ("packages", "packages of functions", "snowmelt prune; SNOWMELT_PACKAGES_MAX"),
     ("images", "images and code packages", "snowmelt prune, image rm"),
     ("blocks", "blocks of images in registries", "snowmelt prune; images.cache"),
@@ -31,6 +31,7 @@ const KNOWN: [(&str, &str, &str); 17] = [
     ("footers", "footers of data files", "bounded by 256 MiB"),
     ("state.redb", "functions, calls and their results", "snowmelt prune --results; fn rm"),
     ("backups", "copies of the state", "the last five are kept"),
+    ("audit", "who did what", "bounded by audit.file_size and audit.files"),
     ("logs", "what functions printed", "fn rm, --log"),
     ("udf-logs", "what functions of SQL printed", "udf rm; bounded"),
     ("bursts", "requests and answers of bursts", "10 minutes after their end"),

@@ -39,6 +39,18 @@ fn the_shown_configuration_gives_the_same_settings_when_read_again() {
 }
 
 #[test]
+fn quotas_are_a_list_of_kinds_and_limits() {
+    let env = TestEnv::new();
+    let shown = |quotas| env.run_with(&[("SNOWMELT_QUOTAS_DEFAULT", quotas)], &["config", "show"]);
+    let limited = shown("memory=2GiB, instances=8,request_memory=none").out;
+    let expected = "[quotas]\ndefault = \"instances=8,memory=2GiB,request_memory=none\"\n";
+    assert!(limited.contains(expected), "{limited}");
+    let refused = shown("disc=8");
+    assert_eq!(refused.exit, Some(2));
+    assert!(refused.err.contains("SNOWMELT_QUOTAS_DEFAULT: `disc` is no quota"), "{}", refused.err);
+}
+
+#[test]
 fn the_file_in_the_home_folder_is_read() {
     let env = TestEnv::new();
     std::fs::create_dir_all(env.path(".config/snowmelt")).unwrap();

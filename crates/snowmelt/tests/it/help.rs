@@ -3,7 +3,7 @@
 use crate::run::TestEnv;
 
 /// The commands, each of which has a help text.
-const COMMANDS: [&str; 62] = [
+const COMMANDS: [&str; 68] = [
     "",
     "sql",
     "fn",
@@ -45,6 +45,12 @@ const COMMANDS: [&str; 62] = [
     "token ls",
     "token rotate",
     "token revoke",
+    "quota",
+    "quota ls",
+    "quota set",
+    "quota reset",
+    "audit",
+    "audit verify",
     "tree",
     "net",
     "net ls",

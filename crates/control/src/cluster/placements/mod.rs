@@ -34,6 +34,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::hosts::{BEAT, ClusterHost, Hosts};
 use super::trees::{self, OwnPlaces, TreeRole, Trees};
+use crate::access::quotas::Quotas;
 use crate::state::records::FunctionRecord;
 
 pub(crate) use acquisition::{Acquired, MAX_FAILURES};
@@ -72,6 +73,7 @@ pub(crate) fn or_never(after: Duration) -> Duration {
 #[derive(Clone, Debug)]
 pub(crate) struct Placements {
     inner: Arc<Inner>,
+    quotas: Quotas,
 }
 
 #[derive(Debug)]
@@ -142,7 +144,17 @@ impl Placements {
             is_elastic: settings.is_elastic,
             burst_wait: settings.burst_wait,
         };
-        Self { inner: Arc::new(inner) }
+        Self { inner: Arc::new(inner), quotas: Quotas::default() }
+    }
+
+    /// Places what has its share of these quotas.
+    pub fn within(self, quotas: Quotas) -> Self {
+        Self { quotas, ..self }
+    }
+
+    /// Returns the quotas of tenants, within which hosts are shared.
+    pub fn quotas(&self) -> &Quotas {
+        &self.quotas
     }
 
     /// Follows the reports of hosts, until `over`.

@@ -26,6 +26,7 @@ fn served() -> Paths {
         include_str!("../images.rs"),
         include_str!("../keys.rs"),
         include_str!("../leases.rs"),
+        include_str!("../quotas.rs"),
         include_str!("../udfs.rs")
     );
     let routes = source.lines().filter_map(|line| Some(line.split_once(".route(\"")?.1));
@@ -164,12 +165,16 @@ fn tables() -> String {
     for right in Right::ALL {
         writeln!(text, "| {right} | {} |", roles(&|role| role.has(right))).unwrap();
     }
-    text.push_str("\n| route | right | on the socket | over the network |\n|---|---|---|---|\n");
+    text.push_str(
+        "\n| route | right | on the socket | over the network | audited |\n|---|---|---|---|---|\n",
+    );
     for path in OPEN {
-        writeln!(text, "| `GET {path}` | none | everybody | everybody, without a key |").unwrap();
+        writeln!(text, "| `GET {path}` | none | everybody | everybody, without a key | no |")
+            .unwrap();
     }
     for rule in &RULES {
-        let RouteRule { method, path, right, reach } = rule;
+        let RouteRule { method, path, right, reach, is_audited } = rule;
+        let audited = if *is_audited { "yes" } else { "no" };
         let here = roles(&|role| {
             [Role::Administrator, Role::Operator].contains(&role) && role.has(*right)
         });
@@ -178,7 +183,7 @@ fn tables() -> String {
             Reach::Operators => Role::Operator.to_string(),
             Reach::Machine => "nobody".to_owned(),
         };
-        writeln!(text, "| `{method} {path}` | {right} | {here} | {there} |").unwrap();
+        writeln!(text, "| `{method} {path}` | {right} | {here} | {there} | {audited} |").unwrap();
     }
     text
 }

@@ -37,7 +37,10 @@ fn add(folder: &Path, role: Role) -> String {
 
 impl RemoteGateway {
     pub async fn new() -> Self {
-        let idle = idle_platform().await;
+        Self::over(idle_platform().await)
+    }
+
+    pub fn over(idle: IdlePlatform) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let token = add(folder.path(), Role::Developer);
         let tokens = Arc::new(Tokens::open(&folder.path().join("tokens"), false).unwrap());

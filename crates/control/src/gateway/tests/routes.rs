@@ -53,7 +53,7 @@ pub(super) const PULL: &str = r#"{"from": "registry.example/a", "name": "a"}"#;
 const PUSH: &str = r#"{"name": "nothing:v1", "to": "registry.example/a"}"#;
 const COMPARE: &str = r#"{"first": "nothing:v1", "second": "nothing:v2"}"#;
 
-pub(in crate::gateway) const ROUTES: [RouteCase; 56] = [
+pub(in crate::gateway) const ROUTES: [RouteCase; 59] = [
     route("get", "/healthz", Nothing, OK),
     route("get", "/readyz", Nothing, OK),
     route("get", "/v1/status", Nothing, OK),
@@ -94,6 +94,9 @@ pub(in crate::gateway) const ROUTES: [RouteCase; 56] = [
     route("post", "/v1/keys", Json(r#"{"role": "operator"}"#), Some((201, ""))),
     route("delete", "/v1/keys/{id}", Nothing, NO_KEY),
     route("post", "/v1/keys/{id}/rotations", MayJson, NO_KEY),
+    route("get", "/v1/quotas", Nothing, OK),
+    route("post", "/v1/quotas", Json(r#"{"limits": {"calls": {"at_most": 1000}}}"#), OK),
+    route("delete", "/v1/quotas", Nothing, Some((204, ""))),
     route("get", "/v1/hosts", Nothing, OK),
     route("post", "/v1/hosts/{host}/drain", Nothing, NO_HOST),
     route("delete", "/v1/hosts/{host}/drain", Nothing, NO_HOST),

@@ -12,6 +12,7 @@ mod index;
 mod jobs;
 mod keys;
 mod migration;
+mod quotas;
 #[cfg(test)]
 pub(crate) mod tests;
 mod udf_keys;
