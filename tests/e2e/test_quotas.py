@@ -79,7 +79,7 @@ def of_many_requests_for_the_last_place_exactly_one_passes(company: Platform, ki
     passed = [answer for status, answer in answers if status == 200]
     refused = [answer for status, answer in answers if status == 429]
     assert (len(passed), len(refused)) == (1, count - 1), answers
-    assert {answer["code"] for answer in refused} == {"SM-0530"}
+    assert {answer["code"] for answer in refused} == {"SM-0533"}
     assert {answer["retry_after_s"] for answer in refused} == {1}
     assert "1 of function slow" in refused[0]["message"], refused[0]
     assert quota(company, kind)["used"] == 0
@@ -138,12 +138,12 @@ def test_a_query_has_a_driver_and_a_task_at_least(
 ) -> None:
     query = f"select count(*) as n, sum(l_quantity) as q from '{tables['lineitem']}'"
     limit(company, "instances=1")
-    refused = sql(company, query).failed_with("SM-0530", "of 1 instances")
+    refused = sql(company, query).failed_with("SM-0533", "of 1 instances")
     assert not refused.get("retryable"), refused
     limit(company, "instances=2")
     small = sql(company, query, "-o", "json").succeeded()
     limit(company, "instances=none", "queries=0")
-    sql(company, query).failed_with("SM-0530", "0 of 0 queries at once")
+    sql(company, query).failed_with("SM-0533", "0 of 0 queries at once")
     limit(company, "queries=1")
     assert sql(company, query, "-o", "json").succeeded().out == small.out
     assert [quota(company, kind)["used"] for kind in ("queries", "instances")] == [0, 0]
@@ -154,7 +154,7 @@ def test_names_of_functions_and_limits_outlive_the_server(company: Platform) -> 
     assert ask(company, company.token, "POST", "/v1/functions", FAST)[0] == 201
     third = FAST | {"name": "g"}
     status, refused = ask(company, company.token, "POST", "/v1/functions", third)
-    assert (status, refused["code"]) == (403, "SM-0530")
+    assert (status, refused["code"]) == (403, "SM-0533")
     assert "2 of 2 functions: f, slow" in refused["message"], refused
     assert ask(company, company.token, "POST", CALL, {"event": 3})[0] == 200
     before = quota(company, "gib_seconds_per_day")["used"]
@@ -177,7 +177,7 @@ def test_names_of_functions_and_limits_outlive_the_server(company: Platform) -> 
     assert ask(company, company.token, "POST", "/v1/functions", third)[0] == 201
     limit(company, "gib_seconds_per_day=1")
     status, refused = ask(company, company.token, "POST", CALL, {"event": 0})
-    assert (status, refused["code"]) == (429, "SM-0530")
+    assert (status, refused["code"]) == (429, "SM-0533")
     assert 1 <= refused["retry_after_s"] <= 86400
 
 
