@@ -53,6 +53,7 @@
 //! | `GET /v1/quotas` | | list of [`QuotaSummary`]: of the tenant, for operators of all |
 //! | `POST /v1/quotas` | [`QuotaRequest`] | [`QuotaSummary`]; for operators |
 //! | `DELETE /v1/quotas` | | 204: the tenant has the defaults again; for operators |
+//! | `GET /v1/login` | | [`LoginOffer`]: where people log in; needs no key |
 //! | `GET /v1/figures` | | [`Figures`] |
 //! | `GET /healthz` | | `ok`, as text |
 //! | `GET /readyz` | | `ready`, or 503 with why not |
@@ -120,11 +121,7 @@ pub use leases::{LeaseOf, LeaseRequest, Leased, Returned};
 pub use platform::{
     Backup, CallFigures, Figures, HostFacts, HostJoin, HostState, HostSummary, ImageBytes,
     ImageTree, ImportFigures, InstallFigures, KeyRequest, KeyRotation, KeySummary, LedgerFigures,
-    MadeKey, NamedLimit, NetworkDetail, NetworkPart, NetworkSummary, NodeFigures, PartNetwork,
-    PlatformPruneRequest, PoolFigures, PoolStatus, PrunedPart, QuotaHolder, QuotaKind, QuotaLimit,
-    QuotaRequest, QuotaSummary, QuotaUse, START_BOUNDS_US, ShutdownRequest, SpawnerHealth, Start,
-    StartFigures, Status, StripePlace, Trace, TracePoint, TraceRequest, TraceStep, TraceTo,
-    TreeHost, UseFigures, ZygoteFigures,
+    LoginIssuer, LoginOffer, MadeKey, NamedLimit, NetworkDetail, NetworkPart, NetworkSummary, NodeFigures, PartNetwork, PlatformPruneRequest, PoolFigures, PoolStatus, PrunedPart, QuotaHolder, QuotaKind, QuotaLimit, QuotaRequest, QuotaSummary, QuotaUse, START_BOUNDS_US, ShutdownRequest, SpawnerHealth, Start, StartFigures, Status, StripePlace, TokenKind, Trace, TracePoint, TraceRequest, TraceStep, TraceTo, TreeHost, UseFigures, ZygoteFigures,
 };
 pub use queries::{
     Bill, Cost, DiscardedAttempt, Event, Finding, Lane, LargestPartition, Phase, PhaseSpan,

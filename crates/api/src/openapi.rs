@@ -23,11 +23,7 @@ use crate::{
     Backup, BatchRequest, BurstAnswer, BurstCalls, BurstRequest, BurstStatus, ConversionRequest,
     DifferenceRequest, Figures, FilesRequest, FunctionSpec, FunctionSummary, HostSummary,
     ImageDetail, ImageEvent, ImageRequest, ImageSummary, ImageTree, Invocation, InvokeRequest,
-    KeyRequest, KeyRotation, KeySummary, LogEntry, MadeKey, MissingFiles, NetworkDetail,
-    NetworkSummary, PackRequest, Packed, PlatformKey, PlatformPruneRequest, PruneRequest, Pruned,
-    PrunedPart, PullRequest, PushRequest, QueryRequest, QuotaHolder, QuotaKind, QuotaLimit,
-    QuotaRequest, QuotaSummary, QuotaUse, RegisterRequest, ShutdownRequest, Status, TENANT_HEADER,
-    Trace, TraceRequest, UdfLogEntry, UdfSummary, WarmRequest, Wheel,
+    KeyRequest, KeyRotation, KeySummary, LogEntry, LoginOffer, MadeKey, MissingFiles, NetworkDetail, NetworkSummary, PackRequest, Packed, PlatformKey, PlatformPruneRequest, PruneRequest, Pruned, PrunedPart, PullRequest, PushRequest, QueryRequest, QuotaHolder, QuotaKind, QuotaLimit, QuotaRequest, QuotaSummary, QuotaUse, RegisterRequest, ShutdownRequest, Status, TENANT_HEADER, Trace, TraceRequest, UdfLogEntry, UdfSummary, WarmRequest, Wheel,
 };
 
 const JSON: &str = "application/json";
@@ -96,6 +92,7 @@ fn keys() -> Vec<ApiRoute> {
         post("/v1/keys/{id}/rotations", "Makes a key in the place of another, which ends later")
             .may_take::<KeyRotation>()
             .answers::<MadeKey>(201),
+        get("/v1/login", "Where people log in; needs no key").answers::<LoginOffer>(200),
     ]
 }
 

@@ -23,6 +23,11 @@ pub const GROUP: &str = "SNOWMELT_GROUP";
 pub const SERVER_USER: &str = "SNOWMELT_USER";
 /// Tenant for which commands act. Default: that of the user.
 pub const TENANT: &str = "SNOWMELT_TENANT";
+/// Context that commands use: a platform on another host, or `local`. Default: the current one of the
+/// file of contexts.
+pub const CONTEXT: &str = "SNOWMELT_CONTEXT";
+/// File of contexts. Default: `~/.config/snowmelt/contexts.toml`.
+pub const CONTEXTS: &str = "SNOWMELT_CONTEXTS";
 /// URL of a platform on another host, which commands use in place of the server's socket. Default:
 /// none.
 pub const URL: &str = "SNOWMELT_URL";
@@ -85,6 +90,8 @@ pub const AUDIT_REQUIRED: &str = "SNOWMELT_AUDIT_REQUIRED";
 pub const AUDIT_COLLECTOR: &str = "SNOWMELT_AUDIT_COLLECTOR";
 /// Quotas of tenants that have none of their own, as `instances=8,memory=16GiB`.
 pub const QUOTAS: &str = "SNOWMELT_QUOTAS_DEFAULT";
+/// File of issuers whose tokens are accepted. Default: none, keys only.
+pub const TLS_ISSUERS: &str = "SNOWMELT_TLS_ISSUERS";
 /// Memory limit of all sandboxes together, as `24GiB`.
 pub const SANDBOXES_MEMORY: &str = "SNOWMELT_SANDBOXES_MEMORY";
 /// Limit of processes and threads of all sandboxes together.
@@ -199,6 +206,12 @@ pub fn aws() -> impl Iterator<Item = (String, String)> {
 pub fn config_file() -> Option<PathBuf> {
     let folder = path(CONFIG_HOME).or_else(|| Some(path(HOME)?.join(".config")))?;
     Some(folder.join("snowmelt/config.toml"))
+}
+
+/// The path of the file of contexts, if there is a home folder.
+pub fn contexts_file() -> Option<PathBuf> {
+    let named = path(CONTEXTS).map(|path| std::path::absolute(&path).unwrap_or(path));
+    named.or_else(|| Some(config_file()?.with_file_name("contexts.toml")))
 }
 
 /// The default state folder.

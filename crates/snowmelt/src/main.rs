@@ -15,7 +15,7 @@
 //! | `query` | `sql` |
 //! | `functions` | `fn`, `udf`, `burst` and `run` |
 //! | `image` | `image` |
-//! | `cluster` | `node`, `hosts`, `tree`, `net`, `token`, `quota` and `lab` |
+//! | `cluster` | `node`, `hosts`, `tree`, `net`, `token`, `quota`, `login`, `context` and `lab` |
 //! | `maintenance` | `backup`, `du`, `prune`, `doctor` and `top` |
 //! | `simulate` | `simulate` |
 //! | `manual` | completions and manual pages |
@@ -42,7 +42,7 @@ mod terminal;
 use std::process::ExitCode;
 
 use crate::args::{Cli, Command, ConfigCommand, ProgressMode, usage};
-use crate::cluster::{hosts, lab, networks, node, quotas, tokens, trees};
+use crate::cluster::{contexts, hosts, lab, login, networks, node, quotas, tokens, trees};
 use crate::config::Config;
 use crate::functions::{burst, run, udfs};
 use crate::maintenance::{audit, backup, disk_use, doctor, pruning, top};
@@ -95,6 +95,9 @@ fn command(cli: &Cli, config: &Config, printer: Printer) -> CommandOutcome {
         Command::Token(command) => tokens::run(command, config, printer),
         Command::Audit(command) => audit::run(command, config, printer),
         Command::Quota(command) => quotas::run(command, config, printer),
+        Command::Login(args) => login::login(args, &cli.global, config, printer),
+        Command::Logout(args) => login::logout(args, &cli.global, config, printer),
+        Command::Context(command) => contexts::run(command, &cli.global, config, printer),
         Command::Hosts(args) => hosts::run(args, config, printer),
         Command::Tree(args) => trees::run(args, config, printer),
         Command::Burst(command) => burst::manage(command, config, printer),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use snowmelt_control::client::{ApiClient, TlsServer, Token};
+use snowmelt_control::client::ApiClient;
 use snowmelt_control::server::image_server::ImageServer;
 use snowmelt_control::server::{Launch, Placing, ServerSettings};
 use snowmelt_types::{Code, ErrorReport, Tenant};
@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::args::PlatformArgs;
-use crate::config::{Config, cluster, remote};
+use crate::config::{Config, RemoteAccess, cluster, remote};
 use crate::terminal::{CommandFailure, Printer, ProgressDisplay, Signals, text};
 
 /// The file name of the program that runs queries.
@@ -38,8 +38,8 @@ pub struct CommandPlatform {
 enum PlatformPlace {
     /// A running server, at this socket.
     Server(PathBuf),
-    /// A server on another host, and the token for it.
-    Remote(TlsServer, Token),
+    /// A server on another host, and the proof of who asks.
+    Remote(RemoteAccess),
     /// A platform that this process starts and stops.
     Embedded(Box<Launch>),
 }
@@ -68,7 +68,7 @@ impl CommandPlatform {
             return Ok(Self::new(PlatformPlace::Server(socket.to_owned()), config));
         }
         let place = match config.remote.server()? {
-            Some((server, token)) => PlatformPlace::Remote(server, token),
+            Some(access) => PlatformPlace::Remote(access),
             None => PlatformPlace::Server(config.socket.value.clone()),
         };
         Ok(Self::new(place, config))
@@ -227,8 +227,9 @@ pub fn with<T>(
                 let client = ApiClient::new(socket).for_tenant(tenant.as_ref());
                 until_signal(&signals, work(&client, &signals)).await
             }
-            PlatformPlace::Remote(server, token) => {
-                let client = ApiClient::remote(server, token).for_tenant(tenant.as_ref());
+            PlatformPlace::Remote(RemoteAccess { server, credential }) => {
+                let current = until_signal(&signals, credential.current()).await?;
+                let client = ApiClient::remote(server, current.token).for_tenant(tenant.as_ref());
                 until_signal(&signals, work(&client, &signals)).await
             }
             PlatformPlace::Embedded(launch) => {
@@ -239,6 +240,24 @@ pub fn with<T>(
         }
     });
     // A blocking read in a library must not delay the exit.
+    runtime.shutdown_background();
+    done
+}
+
+/// Runs `work`, which needs no platform.
+///
+/// # Errors
+/// The errors of `work`; `SM-0113` with exit code 130 or 143 if a signal arrives first.
+pub fn without_platform<T>(
+    printer: Printer,
+    work: impl AsyncFnOnce() -> Result<T, ErrorReport>,
+) -> Result<T, CommandFailure> {
+    let runtime = plain_runtime()?;
+    let done = runtime.block_on(async {
+        let signals = Signals::listen(printer)?;
+        until_signal(&signals, work()).await
+    });
+    // A name service that does not answer must not delay the exit.
     runtime.shutdown_background();
     done
 }

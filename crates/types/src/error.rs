@@ -126,6 +126,8 @@ codes! {
     ZYGOTES_BUSY = "SM-0521", Platform, "all slots for zygotes are in use";
     QUERY_PROGRAM = "SM-0522", Platform, "the program that runs queries is missing";
     KEYS_MOST = "SM-0523", Usage, "there are as many keys as there may be";
+    ISSUER = "SM-0524", Platform, "an issuer of tokens does not answer as it should";
+    LOGIN = "SM-0525", Usage, "a login is needed, or did not succeed";
     ROOTLESS = "SM-0530", Platform, "an ordinary user cannot do this here";
     AUDIT = "SM-0531", Platform, "the audit cannot be written or read";
     AUDIT_BROKEN = "SM-0532", Input, "the chain of the audit is broken";

@@ -7,12 +7,14 @@
 //! | `hosts` | hosts of a cluster |
 //! | `keys` | keys of clients on other hosts |
 //! | `quotas` | quotas of tenants |
+//! | `login` | how people log in |
 //! | `trees` | trees of hosts through which images spread |
 //! | `networks` | networks of jobs |
 
 mod figures;
 mod hosts;
 mod keys;
+mod login;
 mod networks;
 mod quotas;
 mod status;
@@ -24,6 +26,7 @@ pub use figures::{
 };
 pub use hosts::{HostFacts, HostJoin, HostState, HostSummary, PoolStatus};
 pub use keys::{KeyRequest, KeyRotation, KeySummary, MadeKey};
+pub use login::{LoginIssuer, LoginOffer, TokenKind};
 pub use networks::{
     NetworkDetail, NetworkPart, NetworkSummary, PartNetwork, Trace, TracePoint, TraceRequest,
     TraceStep, TraceTo,

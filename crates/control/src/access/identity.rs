@@ -16,6 +16,8 @@ use snowmelt_rpc::{Peer, Problem};
 use snowmelt_tasks::FileRights;
 use snowmelt_types::{Code, ErrorReport, NamePattern, Right, Role, Tenant};
 
+use super::tenant_header::named;
+
 /// The identity of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
@@ -27,6 +29,8 @@ pub(crate) struct Identity {
     grants: Arc<[NamePattern]>,
     /// The identifier of the key, if the request has one that the platform made.
     key: Option<Arc<str>>,
+    /// The subject at its issuer, if the request has a token of one.
+    principal: Option<Arc<str>>,
 }
 
 /// The holder of a key, as the platform has written it down.
@@ -80,7 +84,7 @@ impl Identity {
             let hint = format!("omit the tenant, or name `{own}`; root may name any");
             return Err(ErrorReport::new(Code::TENANT_REFUSED, message).hint(hint));
         }
-        Ok(Self { peer, tenant, role, grants: Arc::default(), key: None })
+        Ok(Self { peer, tenant, role, grants: Arc::default(), key: None, principal: None })
     }
 
     /// Makes the identity of a request with a key. Only that of an operator may name another tenant
@@ -94,7 +98,13 @@ impl Identity {
             return Err(ErrorReport::new(Code::TENANT_REFUSED, message).hint(hint));
         }
         let key = key.map(Arc::from);
-        Ok(Self { peer: Peer::Remote, tenant, role, grants: grants.into(), key })
+        let grants = grants.into();
+        Ok(Self { peer: Peer::Remote, tenant, role, grants, key, principal: None })
+    }
+
+    /// Names the subject of a request with a token of an issuer.
+    pub fn of_principal(self, principal: &str) -> Self {
+        Self { principal: Some(principal.into()), ..self }
     }
 
     /// Refuses a body that names another tenant. Older clients send the tenant in the body.
@@ -153,6 +163,9 @@ impl Identity {
 
     /// Returns the name of who asks, for records.
     pub fn who(&self) -> String {
+        if let Some(principal) = &self.principal {
+            return principal.to_string();
+        }
         match (&self.key, self.peer) {
             (Some(key), _) => format!("key {key}"),
             (None, Peer::User(user)) => format!("user {user}"),
@@ -249,20 +262,6 @@ impl<S: Sync> FromRequestParts<S> for Identity {
 /// peer, and the layer adds an identity.
 pub(crate) fn unknown() -> ErrorReport {
     ErrorReport::new(Code::INTERNAL, "the user of the connection is not known")
-}
-
-/// Returns the tenant that the header names.
-pub(crate) fn named(headers: &HeaderMap) -> Result<Option<Tenant>, ErrorReport> {
-    let mut values = headers.get_all(TENANT_HEADER).iter();
-    let wrong = |why: &str| ErrorReport::new(Code::OPTION, format!("`{TENANT_HEADER}`: {why}"));
-    match (values.next(), values.next()) {
-        (None, _) => Ok(None),
-        (Some(_), Some(_)) => Err(wrong("a request is for one tenant")),
-        (Some(value), None) => {
-            let text = value.to_str().map_err(|_| wrong("the name is not text"))?;
-            text.parse().map(Some).map_err(|why: String| wrong(&why))
-        }
-    }
 }
 
 #[cfg(test)]
@@ -414,17 +413,5 @@ mod tests {
         identity.check(None).unwrap();
         identity.check(Some(&tenant("acme"))).unwrap();
         refused(identity.check(Some(&Tenant::default())));
-    }
-
-    #[test]
-    fn the_header_contains_one_valid_name() {
-        let mut headers = HeaderMap::new();
-        assert_eq!(named(&headers).unwrap(), None);
-        headers.insert(TENANT_HEADER, "acme".parse().unwrap());
-        assert_eq!(named(&headers).unwrap(), Some(tenant("acme")));
-        headers.append(TENANT_HEADER, "other".parse().unwrap());
-        assert!(named(&headers).is_err());
-        headers.insert(TENANT_HEADER, "../acme".parse().unwrap());
-        assert!(named(&headers).is_err());
     }
 }

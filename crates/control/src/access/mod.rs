@@ -4,10 +4,12 @@
 //! |---|---|
 //! | the user, the tenant, the role and the names of a request | `identity` |
 //! | the note of what a request does, for the audit | `audited` |
+//! | the tenant that a request names | `tenant_header` |
 //! | the right that each route needs, and from where it is reached | `routes` |
 //! | what code may name that comes over the network | `remote_code` |
 //! | the text of keys, and how long a key lasts | `key` |
 //! | tokens of clients on other hosts, in a file | `tokens` |
+//! | tokens of issuers, and what their claims give | `oidc` |
 //! | the version of a file that is read again when it changes | `file_version` |
 //! | the user that a server of root becomes | `server_user` |
 //! | how much each tenant may use | `quotas` |
@@ -22,6 +24,7 @@ mod audited;
 pub(crate) mod file_version;
 pub(crate) mod identity;
 pub(crate) mod key;
+pub mod oidc;
 pub mod permissions;
 pub mod quotas;
 pub(crate) mod redaction;
@@ -29,4 +32,5 @@ pub(crate) mod remote_code;
 pub(crate) mod routes;
 pub(crate) mod secrets;
 pub mod server_user;
+pub(crate) mod tenant_header;
 pub mod tokens;

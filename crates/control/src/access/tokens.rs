@@ -6,7 +6,7 @@
 //! Invariants: the file has digests and no token, and no log has a token. A file that cannot be
 //! read, or has a line that is wrong, gives no access at all.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -163,12 +163,7 @@ pub(crate) fn check_tenant(tenant: &Tenant, role: Role) -> Result<(), String> {
 fn read(path: &Path) -> Result<(FileVersion, Vec<TokenLine>), String> {
     let opened = File::open(path).and_then(|file| file.metadata().map(|found| (file, found)));
     let (file, found) = opened.map_err(|error| error.to_string())?;
-    if found.uid() != 0 && found.uid() != rustix::process::geteuid().as_raw() {
-        return Err("its owner is neither root nor the user of the server".to_owned());
-    }
-    if found.mode() & 0o022 != 0 {
-        return Err("others than its owner may write to it (chmod go-w)".to_owned());
-    }
+    check_owner(&found)?;
     let mut text = String::new();
     file.take(MAX_BYTES).read_to_string(&mut text).map_err(|error| error.to_string())?;
     let lines = text.lines().enumerate();
@@ -179,6 +174,17 @@ fn read(path: &Path) -> Result<(FileVersion, Vec<TokenLine>), String> {
         parse(line).map_err(|problem| format!("line {number} is not valid: {problem}"))
     });
     Ok((FileVersion::new(&found), tokens.collect::<Result<_, _>>()?))
+}
+
+/// Refuses a file that gives rights if others than root and the user of the server may write to it.
+pub(super) fn check_owner(found: &Metadata) -> Result<(), String> {
+    if found.uid() != 0 && found.uid() != rustix::process::geteuid().as_raw() {
+        return Err("its owner is neither root nor the user of the server".to_owned());
+    }
+    if found.mode() & 0o022 != 0 {
+        return Err("others than its owner may write to it (chmod go-w)".to_owned());
+    }
+    Ok(())
 }
 
 fn parse(line: &str) -> Result<TokenLine, String> {

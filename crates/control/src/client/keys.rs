@@ -1,8 +1,8 @@
-//! Keys of clients on other hosts.
+//! Keys of clients on other hosts, and where people log in.
 
 use http::Method;
-use snowmelt_api::{KeyRequest, KeyRotation, KeySummary, MadeKey};
-use snowmelt_rpc::client::NO_BODY;
+use snowmelt_api::{KeyRequest, KeyRotation, KeySummary, LoginOffer, MadeKey};
+use snowmelt_rpc::client::{NO_BODY, TlsServer};
 use snowmelt_types::ErrorReport;
 
 use super::{ApiClient, segment};
@@ -32,5 +32,15 @@ impl ApiClient {
     pub async fn revoke_key(&self, id: &str) -> Result<(), ErrorReport> {
         let path = format!("/v1/keys/{}", segment(id));
         self.soon(self.http.no_content(Method::DELETE, &path, NO_BODY)).await
+    }
+
+    /// A client of the platform at a URL, for what needs no key.
+    pub fn without_token(server: TlsServer) -> Self {
+        Self { http: snowmelt_rpc::Client::tls_without_token(server) }
+    }
+
+    /// Returns where people log in.
+    pub async fn login_offer(&self) -> Result<LoginOffer, ErrorReport> {
+        self.get("/v1/login").await
     }
 }

@@ -4,6 +4,7 @@ mod bursts;
 mod files;
 mod images;
 mod keys;
+pub mod login;
 mod query_stream;
 mod quotas;
 

@@ -3,6 +3,7 @@
 
 mod answers;
 mod bursts;
+mod doors;
 pub(crate) mod entry;
 mod files;
 mod health;
@@ -10,6 +11,7 @@ mod hosts;
 pub(crate) mod images;
 mod keys;
 mod leases;
+mod login;
 mod queries;
 mod quotas;
 pub(crate) mod remote_clients;
@@ -21,7 +23,6 @@ use std::time::Duration;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, Request, State};
 use axum::http::{StatusCode, header};
-use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use axum::{Extension, Router};
@@ -32,8 +33,6 @@ use snowmelt_rpc::body::{self, json};
 use snowmelt_types::{Code, ErrorReport, FunctionName, InvocationId, JobId, Right};
 
 use crate::access::identity::Identity;
-use crate::access::redaction::hide_paths;
-use crate::access::tokens::Tokens;
 use crate::platform::GatewayPlatform;
 use crate::platform::prune::prune;
 use crate::reports::audit::AuditNote;
@@ -41,33 +40,8 @@ use crate::reports::metrics;
 use crate::state::backups;
 use crate::state::records::FunctionId;
 use answers::{HandlerResult, answered, hold, take_room};
+pub(crate) use doors::{Door, router};
 
-/// The way by which requests come, and their identities are found out.
-#[derive(Clone, Debug)]
-pub(crate) enum Door {
-    /// The unix socket: the user of the connection.
-    Socket,
-    /// The network: the key of the request.
-    Network(Arc<Tokens>),
-}
-
-/// The routes of the table in [`snowmelt_api`], for requests that come by a door.
-pub(crate) fn router(platform: Arc<GatewayPlatform>, door: Door) -> Router {
-    let of_health = health::router(Arc::clone(&platform));
-    let folders = platform.leases.folders().clone();
-    let keys = platform.keys.clone();
-    let audit = platform.audit.clone();
-    let gate = entry::Gate { quotas: platform.quotas.quotas().clone(), audit: audit.clone() };
-    let allowed = routes(platform).fallback(unknown).layer(from_fn_with_state(gate, entry::allow));
-    match door {
-        Door::Socket => allowed.layer(from_fn(entry::identify)).merge(of_health),
-        Door::Network(tokens) => allowed
-            .layer(from_fn_with_state(entry::Doorkeeper { keys, tokens, audit }, entry::admit))
-            // Load balancers have no key.
-            .merge(of_health)
-            .layer(from_fn_with_state(folders, hide_paths)),
-    }
-}
 
 fn routes(platform: Arc<GatewayPlatform>) -> Router {
     let of_images = images::router(platform.images.clone());
@@ -110,6 +84,7 @@ fn routes(platform: Arc<GatewayPlatform>) -> Router {
         .merge(of_quotas)
         .merge(of_leases)
         .merge(of_hosts)
+        .fallback(unknown)
 }
 
 async fn status(State(platform): State<Arc<GatewayPlatform>>) -> HandlerResult {

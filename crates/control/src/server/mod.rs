@@ -392,10 +392,10 @@ async fn serve_others(
     platform: &Arc<GatewayPlatform>,
     ending: &Ending,
 ) -> Result<(), ErrorReport> {
-    let Some((listener, Remote { certificate, files, tokens, .. })) = remote else {
+    let Some((listener, Remote { certificate, files, tokens, issuers, .. })) = remote else {
         return Ok(());
     };
     tokio::spawn(files.follow(certificate.clone(), ending.over.clone()));
-    let router = gateway::router(Arc::clone(platform), Door::Network(tokens));
+    let router = gateway::router(Arc::clone(platform), Door::Network(tokens, issuers));
     gateway::remote_clients::serve(listener, certificate, router, ending.clone()).await
 }

@@ -13,6 +13,7 @@ use snowmelt_rpc::tls::Certificate;
 use snowmelt_types::{ByteSize, HostName};
 
 use super::certificate_files::CertificateFiles;
+use crate::access::oidc::Issuers;
 use crate::access::permissions::UserGroup;
 use crate::access::quotas::QuotaLimits;
 use crate::access::server_user::ServerUser;
@@ -102,4 +103,6 @@ pub struct Remote {
     pub files: CertificateFiles,
     /// The tokens of clients, by tenant.
     pub tokens: Arc<Tokens>,
+    /// The issuers whose tokens are accepted.
+    pub issuers: Arc<Issuers>,
 }

@@ -83,6 +83,11 @@ impl Client {
         Self::new(Endpoint::Tls(server), Some(token))
     }
 
+    /// A client of a server over TLS, for what needs no token.
+    pub fn tls_without_token(server: TlsServer) -> Self {
+        Self::new(Endpoint::Tls(server), None)
+    }
+
     fn new(endpoint: Endpoint, token: Option<Token>) -> Self {
         let mut builder = legacy::Client::builder(TokioExecutor::new());
         builder.pool_timer(TokioTimer::new());

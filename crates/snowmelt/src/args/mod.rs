@@ -9,6 +9,7 @@
 //! | `server` | grammar of the commands about a server and its state |
 //! | `cluster`, `net`, `token`, `quota` | grammar of the commands about hosts, networks of jobs, tokens, quotas |
 //! | `audit` | grammar of the check of the audit |
+//! | `login` | grammar of contexts and logins |
 //! | `lab`, `simulate` | grammar of emulated and of simulated clusters |
 //! | `values` | values that several commands parse |
 //!
@@ -20,6 +21,7 @@ mod cluster;
 mod functions;
 mod image;
 mod lab;
+mod login;
 mod net;
 mod quota;
 mod server;
@@ -50,6 +52,10 @@ pub use image::{
 };
 pub use lab::{
     LabAddArgs, LabCommand, LabExecArgs, LabLsArgs, LabPoolCommand, LabRunArgs, LabUpArgs,
+};
+pub use login::{
+    ContextCommand, ContextTokenArgs, LoginArgs, LogoutArgs, LsContextArgs, SetContextArgs,
+    ShowContextArgs,
 };
 pub use net::{NetCommand, NetLsArgs, NetShowArgs, NetTraceArgs};
 pub use quota::{QuotaCommand, ResetQuotaArgs, SetQuotaArgs};
@@ -95,7 +101,8 @@ pub struct Cli {
 impl Cli {
     /// The command line of a server's own process: without options.
     pub fn server() -> Self {
-        let global = GlobalArgs { progress: None, errors: None, tenant: None, url: None };
+        let global =
+            GlobalArgs { progress: None, errors: None, tenant: None, context: None, url: None };
         Self { global, command: Command::Up(UpArgs::default()) }
     }
 }
@@ -112,6 +119,9 @@ pub struct GlobalArgs {
     /// Act for this tenant, which has functions of its own [default: that of your user]
     #[arg(long, global = true, value_name = "NAME", value_parser = str::parse::<Tenant>, help_heading = "Global options")]
     pub tenant: Option<Tenant>,
+    /// Use this context: a platform on another host, or `local` [default: the current one]
+    #[arg(long, global = true, value_name = "NAME", help_heading = "Global options")]
+    pub context: Option<String>,
     /// Use the platform at this address of another host [token: SNOWMELT_TOKEN]
     #[arg(long, global = true, value_name = "URL", help_heading = "Global options")]
     pub url: Option<String>,
@@ -161,6 +171,14 @@ pub enum Command {
     /// Show what tenants use, and limit it
     #[command(subcommand, after_help = quota::EXAMPLES)]
     Quota(QuotaCommand),
+    /// Log in to a platform on another host, in a browser of any device
+    #[command(after_help = login::LOGIN_EXAMPLES)]
+    Login(LoginArgs),
+    /// Forget a login, and have its issuer end it
+    Logout(LogoutArgs),
+    /// Name platforms on other hosts, and choose among them
+    #[command(subcommand, after_help = login::CONTEXT_EXAMPLES)]
+    Context(ContextCommand),
     /// Show the hosts of the cluster, and drain them
     Hosts(HostsArgs),
     /// Show from which host each host reads the images of functions

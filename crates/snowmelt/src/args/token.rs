@@ -62,6 +62,9 @@ pub struct TlsArgs {
     /// File with digests of tokens, beside the keys in the state [default: tokens in the state folder]
     #[arg(long, value_name = "FILE")]
     pub tls_tokens: Option<PathBuf>,
+    /// File with issuers (OpenID Connect) whose tokens are accepted, and what their claims give
+    #[arg(long, value_name = "FILE")]
+    pub tls_issuers: Option<PathBuf>,
 }
 
 /// `snowmelt token`.

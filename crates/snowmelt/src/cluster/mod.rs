@@ -8,12 +8,16 @@
 //! | `networks` | `snowmelt net`: the networks of running jobs |
 //! | `tokens` | `snowmelt token`: tokens of clients of other hosts |
 //! | `quotas` | `snowmelt quota`: what tenants use, and their limits |
+//! | `contexts` | `snowmelt context`: names of platforms |
+//! | `login` | `snowmelt login` and `logout` |
 //! | `lab` | `snowmelt lab`: a cluster of emulated hosts |
 //!
 //! Boundary: control decides about hosts; these commands ask it, and show what it answers.
 
+pub mod contexts;
 pub mod hosts;
 pub mod lab;
+pub mod login;
 pub mod networks;
 pub mod node;
 pub mod quotas;

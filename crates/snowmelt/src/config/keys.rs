@@ -30,6 +30,7 @@ keys! {
     RUN = "server.run", env::RUN, "";
     SECRETS = "server.secrets", env::SECRETS, "";
     TENANT = "client.tenant", env::TENANT, "";
+    CLIENT_CONTEXT = "client.context", env::CONTEXT, "";
     URL = "client.url", env::URL, "";
     CLIENT_CA = "client.ca", env::CLIENT_CA, "";
     CLIENT_TOKEN_FILE = "client.token_file", env::CLIENT_TOKEN_FILE, "";
@@ -56,6 +57,7 @@ keys! {
     AUDIT_REQUIRED = "audit.required", env::AUDIT_REQUIRED, "false";
     AUDIT_COLLECTOR = "audit.collector", env::AUDIT_COLLECTOR, "";
     QUOTAS = "quotas.default", env::QUOTAS, "";
+    TLS_ISSUERS = "tls.issuers", env::TLS_ISSUERS, "";
     SANDBOXES_MEMORY = "sandboxes.memory", env::SANDBOXES_MEMORY, "";
     SANDBOXES_PROCESSES = "sandboxes.processes", env::SANDBOXES_PROCESSES, "";
     SANDBOXES_OVERCOMMIT = "sandboxes.overcommit", env::SANDBOXES_OVERCOMMIT, "8";

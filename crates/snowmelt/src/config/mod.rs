@@ -43,7 +43,7 @@ use snowmelt_wire::HttpSource;
 use crate::args::{Cli, Command, ErrorForm, OutputFormat, ProgressMode, rate};
 use crate::env;
 use audit::AuditConfig;
-pub use client::RemotePlatform;
+pub use client::{RemoteAccess, RemotePlatform, server as remote_server};
 use exchange::Exchange;
 use file::TextValue;
 use files::ConfigFiles;
@@ -66,6 +66,10 @@ pub enum ValueOrigin {
     Variable(&'static str),
     /// A line of the configuration file.
     File(PathBuf, u32),
+    /// The context of this name.
+    Context(String),
+    /// The current context of a file of contexts.
+    Current(PathBuf),
     /// The default.
     Default,
 }
@@ -207,12 +211,13 @@ impl Config {
         let memory = member.and_then(|member| member.memory);
         let share = member.and_then(|member| member.share_link);
         let state = sources.path(&STATE, env::default_state)?;
+        let remote = RemotePlatform::load(&sources, cli)?;
         Ok(Self {
             socket: sources.path(&SOCKET, || state.value.join("snowmelt.sock"))?,
             group: sources.maybe(&GROUP, None, UserGroup::find)?,
             user: sources.maybe(&USER, None, ServerUser::find)?,
-            tenant: sources.maybe(&TENANT, cli.global.tenant.clone(), str::parse)?,
-            remote: RemotePlatform::load(&sources, cli)?,
+            tenant: remote.tenant(&sources, cli)?,
+            remote,
             run: sources.path(&RUN, || env::default_run(&state.value))?,
             secrets: sources.path(&SECRETS, || env::default_secrets(&state.value))?,
             http_sources: sources.get(&HTTP_SOURCES, None, http_sources)?,

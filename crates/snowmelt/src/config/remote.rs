@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use snowmelt_control::access::oidc::Issuers;
 use snowmelt_control::access::tokens::Tokens;
 use snowmelt_control::server::{CertificateFiles, Remote};
 use snowmelt_types::{Code, ErrorReport};
@@ -22,7 +23,9 @@ pub fn of_server(config: &Config) -> Result<Option<Remote>, ErrorReport> {
     let certificate = files.read()?;
     let is_optional = tls.tokens.origin == ValueOrigin::Default;
     let tokens = Arc::new(Tokens::open(&tls.tokens.value, is_optional)?);
-    Ok(Some(Remote { listen: listen.value, certificate, files, tokens }))
+    let issuers = tls.issuers.as_ref().map(|file| Issuers::open(&file.value)).transpose()?;
+    let issuers = Arc::new(issuers.unwrap_or_default());
+    Ok(Some(Remote { listen: listen.value, certificate, files, tokens, issuers }))
 }
 
 fn file(file: Option<&ConfigValue<PathBuf>>, what: &str) -> Result<PathBuf, ErrorReport> {

@@ -40,10 +40,12 @@ pub fn show(config: &Config, origin: bool) -> String {
 fn sections(config: &Config) -> [(&'static str, SettingLines); 15] {
     let tenant = config.tenant.as_ref();
     let tenant = tenant.map(|value| line("tenant", value, |name| quoted(name.as_str())));
+    let context = config.remote.context.as_ref();
+    let context = context.map(|value| line("context", value, |name| quoted(name)));
     let url = config.remote.url.as_ref().map(|url| line("url", url, |url| quoted(url)));
     let ca = config.remote.ca.as_ref().map(|file| path("ca", file));
     let token_file = config.remote.token_file.as_ref().map(|file| path("token_file", file));
-    let client = [tenant, url, ca, token_file].into_iter().flatten().collect();
+    let client = [tenant, context, url, ca, token_file].into_iter().flatten().collect();
     [
         ("server", server(config)),
         ("client", client),
@@ -169,6 +171,7 @@ fn tls(config: &Config) -> SettingLines {
         tls.certificate.as_ref().map(|value| path("cert", value)),
         tls.key.as_ref().map(|value| path("key", value)),
         Some(path("tokens", &tls.tokens)),
+        tls.issuers.as_ref().map(|value| path("issuers", value)),
     ];
     lines.into_iter().flatten().collect()
 }
@@ -225,6 +228,8 @@ fn describe(origin: &ValueOrigin) -> String {
         ValueOrigin::Flag => "option".to_owned(),
         ValueOrigin::Variable(name) => (*name).to_owned(),
         ValueOrigin::File(path, line) => format!("{}:{line}", path.display()),
+        ValueOrigin::Context(name) => format!("context {name}"),
+        ValueOrigin::Current(path) => format!("current context of {}", path.display()),
         ValueOrigin::Default => "default".to_owned(),
     }
 }

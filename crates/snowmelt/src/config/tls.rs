@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use snowmelt_types::ErrorReport;
 
-use super::keys::{TLS_CERTIFICATE, TLS_KEY, TLS_LISTEN, TLS_TOKENS};
+use super::keys::{TLS_CERTIFICATE, TLS_ISSUERS, TLS_KEY, TLS_LISTEN, TLS_TOKENS};
 use super::{ConfigSources, ConfigValue, ValueOrigin, address};
 use crate::args::{Command, TlsArgs};
 use crate::env;
@@ -22,6 +22,8 @@ pub struct Tls {
     pub key: Option<ConfigValue<PathBuf>>,
     /// File with the digests of tokens.
     pub tokens: ConfigValue<PathBuf>,
+    /// File of issuers; if absent, only keys are accepted.
+    pub issuers: Option<ConfigValue<PathBuf>>,
 }
 
 impl Tls {
@@ -43,6 +45,7 @@ impl Tls {
                 Some(tokens) => tokens,
                 None => sources.path(&TLS_TOKENS, || state.join("tokens"))?,
             },
+            issuers: sources.file(&TLS_ISSUERS, given.tls_issuers)?,
         })
     }
 
@@ -55,6 +58,7 @@ impl Tls {
         // The other process finds the default itself, and knows that it may be missing.
         let is_named = self.tokens.origin != ValueOrigin::Default;
         let tokens = is_named.then(|| file(env::TLS_TOKENS, &self.tokens));
-        [listen, certificate, key, tokens].into_iter().flatten().collect()
+        let issuers = self.issuers.as_ref().map(|path| file(env::TLS_ISSUERS, path));
+        [listen, certificate, key, tokens, issuers].into_iter().flatten().collect()
     }
 }

@@ -139,3 +139,104 @@ fn only_servers_refuse_a_collector_to_which_they_cannot_send() {
     let sampler = with(&[endpoint, ("OTEL_TRACES_SAMPLER", "xray")]);
     assert!(sampler.contains("`xray` is not a known sampler"), "{sampler}");
 }
+
+#[test]
+fn the_first_that_is_set_chooses_the_platform_and_brings_all_of_it() {
+    let env = TestEnv::new();
+    std::fs::create_dir_all(env.path(".config/snowmelt")).unwrap();
+    env.write(
+        ".config/snowmelt/contexts.toml",
+        "current = \"prod\"\n\
+         [contexts.prod]\nurl = \"https://prod.example\"\nca = \"/prod.pem\"\ntenant = \"acme\"\n\
+         [contexts.test]\nurl = \"https://test.example\"\ntoken_file = \"/test.token\"\n",
+    );
+    let config =
+        "[client]\nurl = \"https://file.example\"\nca = \"/file.pem\"\ntenant = \"file\"\n";
+    let file = env.write("config.toml", config);
+    let file = ("SNOWMELT_CONFIG", file.to_str().unwrap());
+    let url = ("SNOWMELT_URL", "https://variable.example");
+    let context = ("SNOWMELT_CONTEXT", "test");
+    let shown = |variables: &[(&str, &str)], options: &[&str]| {
+        let ran = env.run_with(variables, &[&["config", "show", "--origin"], options].concat());
+        assert_eq!(ran.exit, Some(0), "{}", ran.err);
+        let (_, client) = ran.out.split_once("[client]\n").unwrap_or_default();
+        env.anonymous(&squeezed(client.split("\n\n").next().unwrap_or_default()))
+    };
+    let of_prod = "tenant = \"acme\" # context prod\n\
+         context = \"prod\" # current context of [folder]/.config/snowmelt/contexts.toml\n\
+         url = \"https://prod.example\" # context prod\n\
+         ca = \"/prod.pem\" # context prod\n";
+    assert_eq!(shown(&[], &[]), of_prod);
+    assert_eq!(shown(&[("SNOWMELT_CA", "/other.pem")], &[]), of_prod);
+    let of_file = shown(&[file], &[]);
+    assert!(
+        of_file.contains("\"https://file.example\"") && !of_file.contains("context"),
+        "{of_file}"
+    );
+    let of_variable = shown(&[file, url, ("SNOWMELT_CA", "/variable.pem")], &[]);
+    assert!(of_variable.contains("https://variable.example\" # SNOWMELT_URL"), "{of_variable}");
+    assert!(of_variable.contains("\"/variable.pem\" # SNOWMELT_CA"), "{of_variable}");
+    let of_test = shown(&[file, url, context], &[]);
+    assert!(of_test.contains("url = \"https://test.example\" # context test"), "{of_test}");
+    assert!(of_test.contains("token_file = \"/test.token\" # context test"), "{of_test}");
+    // The tenant of the file is for all platforms, and the context names none.
+    assert!(of_test.contains("tenant = \"file\"") && !of_test.contains("/file.pem"), "{of_test}");
+    let by_option = shown(&[file, context], &["--url", "https://option.example"]);
+    assert!(by_option.contains("\"https://option.example\" # option"), "{by_option}");
+    let prod = shown(&[file, url, context, ("SNOWMELT_TENANT", "t")], &["--context", "prod"]);
+    assert!(prod.contains("tenant = \"t\" # SNOWMELT_TENANT"), "{prod}");
+    assert!(prod.contains("context = \"prod\" # option"), "{prod}");
+    let local = shown(&[file, url], &["--context", "local"]);
+    assert!(local.contains("context = \"local\" # option") && !local.contains("url"), "{local}");
+    for wrong in [&["--context", "prid"][..], &["--context", "prod", "--url", "https://x.example"]]
+    {
+        assert_eq!(env.run(&[&["config", "show"], wrong].concat()).exit, Some(2), "{wrong:?}");
+    }
+    // Commands about contexts work whatever the current one is.
+    assert_eq!(env.run(&["context", "ls", "--context", "prid"]).exit, Some(0));
+}
+
+#[test]
+fn contexts_are_made_chosen_and_removed() {
+    let env = TestEnv::new();
+    let authority = concat!(env!("CARGO_MANIFEST_DIR"), "/../rpc/testdata/authority.pem");
+    let run = |arguments: &[&str]| {
+        let ran = env.run(arguments);
+        assert_eq!(ran.exit, Some(0), "{arguments:?}: {}", ran.err);
+        ran.out
+    };
+    let url = ["--url", "https://prod.example"];
+    run(&[&["context", "set", "prod", "--ca", authority][..], &url].concat());
+    run(&[&["context", "set", "test", "--ca", authority][..], &url].concat());
+    run(&["context", "set", "test", "--tenant", "acme"]);
+    let listed = |csv: String| csv.lines().skip(1).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(
+        listed(run(&["context", "ls", "-o", "csv"])),
+        [
+            ",local,-,-,the user",
+            "*,prod,https://prod.example,-,key in SNOWMELT_TOKEN",
+            ",test,https://prod.example,acme,key in SNOWMELT_TOKEN",
+        ]
+    );
+    let key = ("SNOWMELT_TOKEN", "a-key-of-a-test-00");
+    let token = env.run_with(&[key], &["context", "token"]);
+    assert_eq!((token.exit, token.out.as_str()), (Some(0), "a-key-of-a-test-00\n"));
+    run(&["context", "use", "local"]);
+    assert_eq!(run(&["context", "token", "-o", "json"]), "null\n");
+    run(&["context", "rm", "test"]);
+    assert_eq!(listed(run(&["context", "ls", "-o", "csv"])).len(), 2);
+    for wrong in [
+        &["context", "use", "test"][..],
+        &["context", "rm", "local"],
+        &["context", "set", "../a", "--url", "https://prod.example"],
+        &["context", "set", "new"],
+        &["context", "set", "new", "--url", "http://prod.example"],
+        &["context", "token"],
+        &["login"],
+        &["login", "--context", "new"],
+        &["logout", "--context", "new"],
+    ] {
+        let ran = env.run(wrong);
+        assert_eq!((ran.exit, ran.out.as_str()), (Some(2), ""), "{wrong:?} {}", ran.err);
+    }
+}

@@ -3,7 +3,7 @@
 use crate::run::TestEnv;
 
 /// The commands, each of which has a help text.
-const COMMANDS: [&str; 68] = [
+const COMMANDS: [&str; 77] = [
     "",
     "sql",
     "fn",
@@ -51,6 +51,15 @@ const COMMANDS: [&str; 68] = [
     "quota reset",
     "audit",
     "audit verify",
+    "login",
+    "logout",
+    "context",
+    "context ls",
+    "context show",
+    "context set",
+    "context use",
+    "context rm",
+    "context token",
     "tree",
     "net",
     "net ls",

@@ -44,7 +44,7 @@ impl RemoteGateway {
         let folder = tempfile::tempdir().unwrap();
         let token = add(folder.path(), Role::Developer);
         let tokens = Arc::new(Tokens::open(&folder.path().join("tokens"), false).unwrap());
-        let router = router(Arc::clone(&idle.platform), Door::Network(tokens));
+        let router = router(Arc::clone(&idle.platform), Door::Network(tokens, Arc::default()));
         Self { router, token, idle, folder }
     }
 

@@ -53,9 +53,10 @@ pub(super) const PULL: &str = r#"{"from": "registry.example/a", "name": "a"}"#;
 const PUSH: &str = r#"{"name": "nothing:v1", "to": "registry.example/a"}"#;
 const COMPARE: &str = r#"{"first": "nothing:v1", "second": "nothing:v2"}"#;
 
-pub(in crate::gateway) const ROUTES: [RouteCase; 59] = [
+pub(in crate::gateway) const ROUTES: [RouteCase; 60] = [
     route("get", "/healthz", Nothing, OK),
     route("get", "/readyz", Nothing, OK),
+    route("get", "/v1/login", Nothing, OK),
     route("get", "/v1/status", Nothing, OK),
     route("get", "/v1/figures", Nothing, OK),
     route("get", "/metrics", Nothing, OK),

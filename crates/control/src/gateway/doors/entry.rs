@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequestParts, MatchedPath, RawPathParams, Request, State};
 use axum::http::request::Parts;
-use axum::http::{Method, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt, Limited};
@@ -22,10 +22,12 @@ use snowmelt_rpc::problem::ErrorCode;
 use snowmelt_rpc::{Admission, Peer, Problem};
 use snowmelt_types::{Code, ErrorReport};
 
-use crate::access::identity::{Identity, named, unknown};
+use crate::access::identity::{Identity, KeyHolder, unknown};
 use crate::access::key::{KeyLife, ended};
+use crate::access::oidc::{Issuers, Membership};
 use crate::access::quotas::Quotas;
 use crate::access::routes::{Reach, RouteRule, of_path};
+use crate::access::tenant_header::named;
 use crate::access::tokens::Tokens;
 use crate::reports::audit::{Audit, AuditNote};
 use crate::state::keys::Keys;
@@ -43,39 +45,73 @@ pub(crate) async fn identify(mut request: Request, next: Next) -> Response {
     }
 }
 
-/// The keys and tokens by which clients on other hosts are known.
+/// The keys, tokens and issuers by which clients on other hosts are known.
 #[derive(Clone, Debug)]
 pub(super) struct Doorkeeper {
     pub keys: Keys,
     pub tokens: Arc<Tokens>,
     pub audit: Audit,
+    pub issuers: Arc<Issuers>,
+}
+
+/// The identity of a request, and how long it lasts.
+struct Entrant {
+    identity: Identity,
+    life: KeyLife,
 }
 
 impl Doorkeeper {
-    fn identity(&self, request: &Request) -> Result<(Identity, KeyLife), ErrorReport> {
-        let given = request.headers().get(header::AUTHORIZATION);
-        let key =
-            given.and_then(|given| Some(given.to_str().ok()?.strip_prefix("Bearer ")?.trim()));
+    async fn entrant(
+        &self,
+        headers: &HeaderMap,
+        admission: Option<Admission>,
+    ) -> Result<Entrant, ErrorReport> {
+        let given = credential(headers)?;
         let of_file = |key| {
             let (holder, until) = self.tokens.holder(key)?;
             Some((holder, KeyLife::Fixed(until)))
         };
-        let found = key.and_then(|key| self.keys.holder(key).or_else(|| of_file(key)));
-        let (holder, life) = found.ok_or_else(|| {
-            let message = match given {
-                Some(_) => "the key of the request is not accepted",
-                None => "the request has no key",
-            };
-            ErrorReport::new(Code::TOKEN_REFUSED, message)
-                .hint("`snowmelt token new TENANT` makes one on the platform's machine")
-        })?;
+        let mut principal = None;
+        let (holder, life) = match self.keys.holder(given).or_else(|| of_file(given)) {
+            Some(found) => found,
+            None if self.issuers.reads(given) => {
+                let bearer = self.issuers.bearer(given).await?;
+                let Membership { tenant, role, grants } =
+                    bearer.membership(named(headers)?.as_ref())?;
+                principal = Some(bearer.principal);
+                (KeyHolder { tenant, role, grants, key: None }, bearer.life)
+            }
+            None => return Err(not_accepted("the key of the request is not accepted")),
+        };
         if life.is_over() {
             return Err(ended());
         }
-        let admission = request.extensions().get::<Admission>();
         admission.map_or(Ok(()), |admission| admission.give(Some(holder.tenant.as_str())))?;
-        Ok((Identity::of_key(holder, request.headers())?, life))
+        let identity = Identity::of_key(holder, headers)?;
+        let identity = match principal {
+            Some(principal) => identity.of_principal(&principal),
+            None => identity,
+        };
+        Ok(Entrant { identity, life })
     }
+}
+
+/// Returns the key or the token in the header of a request, the only place where one is looked for.
+fn credential(headers: &HeaderMap) -> Result<&str, ErrorReport> {
+    let mut given = headers.get_all(header::AUTHORIZATION).iter();
+    let first = given.next().ok_or_else(|| not_accepted("the request has no key"))?;
+    if given.next().is_some() {
+        // A proxy may have looked at another one than this server.
+        return Err(not_accepted("the request has more than one key"));
+    }
+    let text = first.to_str().ok().and_then(|text| text.strip_prefix("Bearer "));
+    let text = text.ok_or_else(|| not_accepted("the key of the request is not accepted"))?;
+    Ok(text.trim())
+}
+
+fn not_accepted(message: &str) -> ErrorReport {
+    ErrorReport::new(Code::TOKEN_REFUSED, message)
+        .hint("`snowmelt token new TENANT` makes one on the platform's machine")
 }
 
 /// Adds the identity of its key to each request, or refuses the request. The end of the key is the
@@ -87,14 +123,16 @@ pub(super) async fn admit(
 ) -> Response {
     // The body of a request that is refused is not read.
     let close = [(header::CONNECTION, "close")];
-    let (identity, mut life) = match doorkeeper.identity(&request) {
-        Ok(found) => found,
-        Err(refused) => {
-            let admission = request.extensions().get::<Admission>();
-            doorkeeper.audit.failed_login(admission.and_then(Admission::source), &refused.code);
-            return (close, Problem::from(refused)).into_response();
-        }
-    };
+    let admission = request.extensions().get::<Admission>().cloned();
+    let source = admission.as_ref().and_then(Admission::source);
+    let Entrant { identity, mut life } =
+        match doorkeeper.entrant(request.headers(), admission).await {
+            Ok(found) => found,
+            Err(refused) => {
+                doorkeeper.audit.failed_login(source, &refused.code);
+                return (close, Problem::from(refused)).into_response();
+            }
+        };
     enter(identity, &mut request);
     request.extensions_mut().insert(life.clone());
     let path = request.extensions().get::<MatchedPath>();
