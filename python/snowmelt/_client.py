@@ -116,4 +116,6 @@ def _close(connected: socket.socket) -> None:
 
 def client(tenant: str | None = None) -> Client:
     """A client of this process's platform, for a tenant or the one of `SNOWMELT_TENANT`."""
-    return Client(_server.current(), tenant or os.environ.get("SNOWMELT_TENANT") or None)
+    server = _server.current()
+    of_context = server.tenant if isinstance(server, RemoteServer) else None
+    return Client(server, tenant or os.environ.get("SNOWMELT_TENANT") or of_context)

@@ -14,6 +14,7 @@ import urllib.parse
 from pathlib import Path
 from typing import Any
 
+from . import _context
 from ._http import Connected, problem
 from .errors import Error, make
 
@@ -32,13 +33,19 @@ class RemoteServer:
     """The address of a platform, the token of a tenant, and the authority of its certificate.
 
     It can be pickled for other processes: with the token that it was given, but not with one that
-    is in `SNOWMELT_TOKEN`, which these processes need as well.
+    is in `SNOWMELT_TOKEN` or of a context, which these processes need as well.
     """
 
     private = False
     is_private = False
 
-    def __init__(self, url: str, token: str | None = None, authority: str | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        authority: str | None = None,
+        context: str | None = None,
+    ) -> None:
         """`authority` is the PEM text of certificates to trust in place of those of the system.
 
         Raises `Error`.
@@ -49,11 +56,15 @@ class RemoteServer:
         self.host = f"{shown}:{self._port}"
         self.path = f"https://{self.host}"
         self._token, self._authority = token, authority
+        # The tenant of its context, for which requests are unless they name another.
+        self.tenant: str | None = None
+        self._context_name = context
+        self._context_token: _context.ContextToken | None = None
         self._context: ssl.SSLContext | None = None
         self._has_answered = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RemoteServer, (self.path, self._token, self._authority)
+        return RemoteServer, (self.path, self._token, self._authority, self._context_name)
 
     def alive(self) -> bool:
         """True: nothing takes its place if it cannot be reached."""
@@ -61,7 +72,7 @@ class RemoteServer:
 
     def headers(self) -> dict[str, str]:
         """Those that say for whom a request is. Raises `Error`."""
-        token = self._token or os.environ.get("SNOWMELT_TOKEN")
+        token = self._token or self._of_context() or os.environ.get("SNOWMELT_TOKEN")
         if not token:
             raise make(
                 "SM-0515",
@@ -70,6 +81,25 @@ class RemoteServer:
                 "makes one on the platform's machine",
             )
         return {"Authorization": f"Bearer {token.strip()}"}
+
+    def within(self, found: _context.Connection) -> RemoteServer:
+        """This server, with the token and the tenant that its context has now."""
+        if self._context_name is not None:
+            self._context_token = _context.ContextToken(self._context_name, found)
+        self.tenant = found.tenant
+        return self
+
+    def _of_context(self) -> str | None:
+        if self._context_name is None:
+            return None
+        if self._context_token is None:
+            found = _context.connection(self._context_name)
+            if found is None or RemoteServer(found.url).path != self.path:
+                message = f"the context `{self._context_name}` is not for {self.path}"
+                raise make("SM-0110", message)
+            self.within(found)
+        assert self._context_token is not None
+        return self._context_token.text()
 
     def connect(self) -> socket.socket:
         """A new connection. Raises `Error`."""
@@ -147,6 +177,8 @@ class RemoteServer:
 
     def detach(self) -> None:
         """A forked child makes connections of its own."""
+        # Another thread of the parent may have been asking for a token.
+        self._context_token = None
 
     def for_leases(self) -> RemoteServer:
         """What leases of this and other processes need."""

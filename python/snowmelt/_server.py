@@ -18,7 +18,7 @@ import threading
 import time
 from typing import IO
 
-from . import _binary
+from . import _binary, _context
 from ._remote_server import RemoteServer, authority
 from .errors import Error, make
 
@@ -188,25 +188,42 @@ def _close(stream: IO[bytes] | None) -> None:
 _current: Server | RemoteServer | None = None
 # The one that the program named.
 _named: RemoteServer | None = None
+# Whether the program named the one of this machine, whatever the current context is.
+_is_local = False
 _lock = threading.Lock()
 
 
 def connect(
-    url: str | None, *, token: str | None = None, ca: str | os.PathLike[str] | None = None
+    url: str | None = None,
+    *,
+    token: str | None = None,
+    ca: str | os.PathLike[str] | None = None,
+    context: str | None = None,
 ) -> None:
     """Uses the platform of another host from now on, at an address like
     `https://platform.example:7443`, for the tenant of the token; with `None`, again the one of this
-    machine. Without `token=` that of `SNOWMELT_TOKEN` is sent, and without `ca=`, the file of the
-    authority of its certificate, the system's authorities are trusted.
+    machine, or of the current context. Without `token=` that of `SNOWMELT_TOKEN` is sent, and
+    without `ca=`, the file of the authority of its certificate, the system's authorities are
+    trusted.
+
+    `context=` names a platform as `snowmelt context ls` does, with its address, certificates and
+    login; `"local"` is the one of this machine.
 
     Raises `Error` if it cannot be reached or does not accept the token.
     """
-    global _current, _named
-    named = None if url is None else RemoteServer(url, token, authority(ca))
+    global _current, _named, _is_local
+    named = None
+    if context is not None:
+        if url is not None or token is not None or ca is not None:
+            raise make("SM-0110", "sm.connect takes a context, or an address with token= and ca=")
+        named = _of_context(context)
+    elif url is not None:
+        named = RemoteServer(url, token, authority(ca))
     if named is not None:
         named.check()
     with _lock:
         before, _current, _named = _current, None, named
+        _is_local = context is not None and named is None
     if before is not None:
         before.stop()
 
@@ -216,18 +233,32 @@ def current() -> Server | RemoteServer:
     global _current
     with _lock:
         if _current is None or not _current.alive():
-            _current = _named or _of_variables() or _running() or _start()
+            _current = _named or _of_settings() or _running() or _start()
         server = _current
     # Not under the lock: other threads need not wait for this one's time to be over first.
     server.check_at_first_contact()
     return server
 
 
-def _of_variables() -> RemoteServer | None:
+def _of_settings() -> RemoteServer | None:
+    """The platform of variables and contexts, in the order in which commands choose theirs."""
+    if _is_local:
+        return None
     url = os.environ.get("SNOWMELT_URL")
-    return (
-        RemoteServer(url, None, authority(os.environ.get("SNOWMELT_CA") or None)) if url else None
-    )
+    if url and not os.environ.get("SNOWMELT_CONTEXT"):
+        return RemoteServer(url, None, authority(os.environ.get("SNOWMELT_CA") or None))
+    return _of_context(None) if _context.is_configured() else None
+
+
+def _of_context(name: str | None) -> RemoteServer | None:
+    found = _context.connection(name)
+    if found is None:
+        return None
+    ca = authority(found.ca)
+    if found.context is None:
+        # A key, which the configuration names.
+        return RemoteServer(found.url, found.token, ca)
+    return RemoteServer(found.url, None, ca, found.context).within(found)
 
 
 def _running() -> Server | None:
