@@ -4,17 +4,14 @@
 mod answers;
 mod bursts;
 mod doors;
-pub(crate) mod entry;
 mod files;
 mod health;
 mod hosts;
 pub(crate) mod images;
 mod keys;
 mod leases;
-mod login;
 mod queries;
 mod quotas;
-pub(crate) mod remote_clients;
 mod udfs;
 
 use std::sync::Arc;
@@ -40,8 +37,7 @@ use crate::reports::metrics;
 use crate::state::backups;
 use crate::state::records::FunctionId;
 use answers::{HandlerResult, answered, hold, take_room};
-pub(crate) use doors::{Door, router};
-
+pub(crate) use doors::{Door, entry, remote_clients, router};
 
 fn routes(platform: Arc<GatewayPlatform>) -> Router {
     let of_images = images::router(platform.images.clone());

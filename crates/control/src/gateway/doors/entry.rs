@@ -148,7 +148,7 @@ pub(super) async fn admit(
 }
 
 /// The body of an answer, which breaks off when a key is over.
-pub(super) struct UntilOver {
+pub(in crate::gateway) struct UntilOver {
     body: Body,
     over: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
@@ -283,7 +283,7 @@ fn is_reached(rule: &RouteRule, identity: &Identity) -> bool {
 }
 
 /// Makes the error of a path that is not there, or not for this client.
-pub(super) fn no_route(identity: &Identity, method: &Method, path: &str) -> Problem {
+pub(in crate::gateway) fn no_route(identity: &Identity, method: &Method, path: &str) -> Problem {
     let report = |message, hint| ErrorReport::new(Code::REQUEST_UNKNOWN, message).hint(hint);
     let report = if identity.is_remote() {
         report(

@@ -12,8 +12,8 @@ use snowmelt_rpc::Problem;
 use snowmelt_rpc::body::json;
 use snowmelt_types::{Code, ErrorReport};
 
-use super::answers::HandlerResult;
 use crate::access::oidc::Issuers;
+use crate::gateway::answers::HandlerResult;
 
 /// Returns the route `/v1/login`.
 pub(super) fn router(issuers: Arc<Issuers>) -> Router {

@@ -1,11 +1,22 @@
 //! The doors of the gateway: the socket and the network, behind which are the same routes.
+//!
+//! | part | file |
+//! |---|---|
+//! | the routes behind each door | here |
+//! | who enters: identities, rights, quotas, and what is written down of it | `entry` |
+//! | connections of clients on other hosts | `remote_clients` |
+//! | how people log in | `login` |
+
+pub(crate) mod entry;
+mod login;
+pub(crate) mod remote_clients;
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
 
-use super::{entry, health, login};
+use super::health;
 use crate::access::oidc::Issuers;
 use crate::access::redaction::hide_paths;
 use crate::access::tokens::Tokens;

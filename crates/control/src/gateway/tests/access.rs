@@ -27,7 +27,7 @@ fn served() -> Paths {
         include_str!("../keys.rs"),
         include_str!("../leases.rs"),
         include_str!("../quotas.rs"),
-        include_str!("../login.rs"),
+        include_str!("../doors/login.rs"),
         include_str!("../udfs.rs")
     );
     let routes = source.lines().filter_map(|line| Some(line.split_once(".route(\"")?.1));
