@@ -11,7 +11,6 @@ use axum::http::HeaderMap;
 use axum::http::request::Parts;
 use snowmelt_api::TENANT_HEADER;
 use snowmelt_kernel::file_user::FileUser;
-use snowmelt_kernel::rootless;
 use snowmelt_rpc::{Peer, Problem};
 use snowmelt_tasks::FileRights;
 use snowmelt_types::{Code, ErrorReport, NamePattern, Right, Role, Tenant};
@@ -69,14 +68,7 @@ fn own_tenant(peer: Peer, role: Role) -> Tenant {
 impl Identity {
     /// Makes the identity of a peer that acts for a named tenant, or for its own.
     pub fn new(peer: Peer, named: Option<Tenant>) -> Result<Self, ErrorReport> {
-        // In the namespace of an ordinary user all others have one number, so nobody can be told from
-        // another.
-        if matches!(peer, Peer::User(user) if user != 0) && rootless::entered().is_some() {
-            let message = "the server of an ordinary user serves this user only";
-            return Err(ErrorReport::new(Code::ROOTLESS, message)
-                .hint("start your own with `snowmelt up`, or have root start one for all"));
-        }
-        let role = role(peer).ok_or_else(unknown)?;
+        let role = super::only_user::check(peer).and_then(|()| role(peer).ok_or_else(unknown))?;
         let own = own_tenant(peer, role);
         let tenant = named.unwrap_or_else(|| own.clone());
         if tenant != own && role != Role::Operator {

@@ -5,13 +5,13 @@
 //! | the user, the tenant, the role and the names of a request | `identity` |
 //! | the note of what a request does, for the audit | `audited` |
 //! | the tenant that a request names | `tenant_header` |
+//! | the only user of the server of an ordinary user | `only_user` |
 //! | the right that each route needs, and from where it is reached | `routes` |
 //! | what code may name that comes over the network | `remote_code` |
 //! | the text of keys, and how long a key lasts | `key` |
 //! | tokens of clients on other hosts, in a file | `tokens` |
 //! | tokens of issuers, and what their claims give | `oidc` |
 //! | the version of a file that is read again when it changes | `file_version` |
-//! | the user that a server of root becomes | `server_user` |
 //! | how much each tenant may use | `quotas` |
 //! | modes of the state folder, its files and the socket | `permissions` |
 //! | secrets of functions, read where references lead | `secrets` |
@@ -25,12 +25,12 @@ pub(crate) mod file_version;
 pub(crate) mod identity;
 pub(crate) mod key;
 pub mod oidc;
+mod only_user;
 pub mod permissions;
 pub mod quotas;
 pub(crate) mod redaction;
 pub(crate) mod remote_code;
 pub(crate) mod routes;
 pub(crate) mod secrets;
-pub mod server_user;
 pub(crate) mod tenant_header;
 pub mod tokens;

@@ -6,7 +6,7 @@
 //! | the certificate for clients of other hosts, read again when it changes | `certificate_files` |
 //! | a platform with its socket, from its start to its end | here |
 //! | the process of a host that joined a cluster | `member` |
-//! | the broker of a server that gives up root | `rights` |
+//! | the user that a server of root becomes, and its broker | `server_user`, `rights` |
 //! | the user namespace of a platform that is not root's | `rootless` |
 //! | a server of images alone, inside a command | `image_server` |
 //!
@@ -18,6 +18,7 @@ pub mod image_server;
 pub mod member;
 mod rights;
 mod rootless;
+mod server_user;
 mod settings;
 
 use std::os::fd::OwnedFd;
@@ -69,6 +70,7 @@ use crate::udfs::{UdfCatalog, UdfLogs, UdfRegistry};
 pub use certificate_files::CertificateFiles;
 use rights::becoming;
 pub use rights::broker_main;
+pub use server_user::ServerUser;
 pub use settings::{ClusterSettings, Remote, ServerSettings};
 
 /// How long calls and queries may run once the server is asked to end, by default.

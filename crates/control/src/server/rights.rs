@@ -10,9 +10,8 @@ use snowmelt_types::{Code, ErrorReport};
 use tokio::io::unix::AsyncFd;
 use tokio_util::sync::CancellationToken;
 
-use super::{ServerProcess, ServerSettings};
+use super::{ServerProcess, ServerSettings, ServerUser};
 use crate::access::permissions::failure;
-use crate::access::server_user::ServerUser;
 
 /// Runs a broker. Must be called before the process has a second thread and before it opens any file.
 pub fn broker_main() -> ExitCode {

@@ -13,10 +13,10 @@ use snowmelt_rpc::tls::Certificate;
 use snowmelt_types::{ByteSize, HostName};
 
 use super::certificate_files::CertificateFiles;
+use super::server_user::ServerUser;
 use crate::access::oidc::Issuers;
 use crate::access::permissions::UserGroup;
 use crate::access::quotas::QuotaLimits;
-use crate::access::server_user::ServerUser;
 use crate::access::tokens::Tokens;
 use crate::cluster::placements::PlacementSettings as Placing;
 use crate::cluster::pool::HostProgram;

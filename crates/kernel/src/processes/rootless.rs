@@ -26,7 +26,7 @@ use crate::{fds, mount};
 /// The user ids besides 0 that the namespace has for sandboxes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NamespaceIds {
-    /// No others: every sandbox has the id of the user who runs the platform.
+    /// No further ids: every sandbox has that of the user who runs the platform.
     Own,
     /// The subordinate ids of this user, as 1 to this number.
     Subordinate(u32),
@@ -69,7 +69,7 @@ pub struct EntryError {
 }
 
 impl EntryError {
-    /// Returns the remedy of an administrator, as a command where there is one.
+    /// Returns what an administrator does about the refusal, as a command where there is one.
     pub fn remedy(&self) -> String {
         let set = |name: &str, value: &str| {
             let path = Path::new("/proc/sys").join(name.replace('.', "/"));

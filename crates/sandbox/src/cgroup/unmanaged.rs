@@ -16,7 +16,7 @@ use super::{Backend, FreezerFile, GroupUsage, Meters, ThrottledFile};
 use crate::Result;
 use crate::spec::Limits;
 
-/// Counts of the lane, by the name of the group.
+/// The counts of the lane, by the name of the group.
 #[derive(Debug, Default)]
 pub(crate) struct Unmanaged(RefCell<HashMap<String, GroupUsage>>);
 

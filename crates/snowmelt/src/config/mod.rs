@@ -32,8 +32,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use snowmelt_control::access::permissions::UserGroup;
-use snowmelt_control::access::server_user::ServerUser;
-use snowmelt_control::server::QuotaLimits;
+use snowmelt_control::server::{QuotaLimits, ServerUser};
 use snowmelt_image::mount::MountChoice;
 use snowmelt_image::profile::PublicKey;
 use snowmelt_node::{EnforcementChoice, ImageSettings};

@@ -158,7 +158,7 @@ fn share(text: &str) -> Option<u64> {
 fn scratch_of(pid: i32) -> u64 {
     let Ok(found) = statfs(format!("/proc/{pid}/root/tmp")) else { return 0 };
     // Before its mounts are attached, the process may see another file system there.
-    let is_scratch = found.f_type as i64 == TMPFS;
+    let is_scratch = found.f_type == TMPFS;
     let used = found.f_blocks.saturating_sub(found.f_bfree);
     if is_scratch { used.saturating_mul(found.f_bsize as u64) } else { 0 }
 }

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use snowmelt_kernel::process::give_up_root;
 use snowmelt_types::{Code, ErrorReport};
 
-use super::permissions::failure;
+use crate::access::permissions::failure;
 
 /// How a folder is opened whose content is given.
 const FOLDER: OFlags =
