@@ -35,7 +35,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Datafusion(options) => plain::run(&options)?,
         Command::Handlers(options) => handlers::run(&options)?,
         Command::Placements(options) => placements::run(&options)?,
-        Command::Spawner => return Ok(snowmelt_sandbox::spawner_main()),
+        Command::Spawner => return Ok(snowmelt_sandbox::spawner_main(None)),
     }
     Ok(ExitCode::SUCCESS)
 }

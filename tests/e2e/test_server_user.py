@@ -3,6 +3,7 @@
 import array
 import contextlib
 import ctypes
+import errno
 import json
 import os
 import select
@@ -206,10 +207,10 @@ def test_a_server_that_was_taken_over_asks_its_broker_in_vain(site: Site) -> Non
             for descriptors in ([process], [init], [process, init], []):
                 send(broker, kill, descriptors)
         # Each other request is answered: refused.
-        for request in (b"x", b"x" * 7, b"x" * 9, b"x" * 4096, bytes(8), b"\xff" * 8):
+        for request in (b"x", b"x" * 7, bytes(8), b"\xff" * 8):
             send(broker, request, [])
             assert answer(broker) != 0, request
-        for operation, argument in ((1, 0), (1, 1), (1, 2), (2, 0), (4, 1 << 20), (6, 0)):
+        for operation, argument in ((1, 0), (1, 1), (1, 2), (2, 0), (4, 1 << 20), (6, 0), (7, 0)):
             send(broker, operation.to_bytes(4, "little") + argument.to_bytes(4, "little"), [])
             assert answer(broker) != 0, (operation, argument)
         # Files are opened as the user of a connection to the server, which the kernel names. A
@@ -221,6 +222,9 @@ def test_a_server_that_was_taken_over_asks_its_broker_in_vain(site: Site) -> Non
             theirs.close()
             assert answer(ours) != 0
             assert ours.recv(1) == b""
+        with PidFd(victim.pid) as process:
+            send(broker, (6).to_bytes(4, "little") + bytes(4), [process])
+            assert answer(broker) == errno.EPERM
         assert victim.poll() is None
         assert site.count(site.file("all.csv", 0, 0o644), ADA) == "1", "the broker still serves"
     finally:
@@ -280,10 +284,28 @@ def not_accepted(folder: Path) -> Iterator[int]:
         yield client.fileno()
         accepted = listener.accept()[0]
         yield accepted.fileno()
+    door = folder / "state/snowmelt.sock"
     # The server's own socket, of which root is the listener.
     with socket.socket(socket.AF_UNIX) as client:
-        client.connect(str(folder / "state/snowmelt.sock"))
+        client.connect(str(door))
         yield client.fileno()
+    # Sockets of root with the name of the door, which the server may exchange.
+    aside = door.with_suffix(".aside")
+    door.rename(aside)
+    try:
+        with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as client:
+            listener.bind(str(folder / "other.sock"))
+            listener.listen()
+            client.bind(str(door))
+            client.connect(str(folder / "other.sock"))
+            yield client.fileno()
+        door.unlink()
+        pair = socket.socketpair()
+        pair[0].bind(str(door))
+        yield pair[0].fileno()
+    finally:
+        door.unlink(missing_ok=True)
+        aside.rename(door)
 
 
 def stolen(server: int, broker: int) -> socket.socket:

@@ -57,7 +57,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Shuffle(options) => network::shuffle::run(&options)?,
         Command::Throughput(options) => network::throughput::run(&options)?,
         Command::FloorLane(options) => floor::lane(&options)?,
-        Command::Spawner => return Ok(snowmelt_sandbox::spawner_main()),
+        Command::Spawner => return Ok(snowmelt_sandbox::spawner_main(None)),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -19,6 +19,9 @@ use crate::message::{ANSWER_BYTES, BrokerSetup, Operation, StartedProgram, outco
 /// How long the broker may take to start.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long the broker may take for a request: a clean-up waits for processes to end.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
+
 /// How long a file process may take to take the rights of its user.
 const FILES_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -60,7 +63,7 @@ impl BrokerProcess {
         let ready = || {
             let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
             packet::send(&ours, &serde_json::to_vec(setup)?, known)?;
-            receive(&ours, Some(START_TIMEOUT))?;
+            receive(&ours, START_TIMEOUT)?;
             Ok(pidfd)
         };
         match ready() {
@@ -111,22 +114,20 @@ impl Broker {
         let (ours, theirs) = packet::pair()?;
         self.ask(Operation::OpenFiles, &[theirs.as_fd(), connection])?;
         drop(theirs);
-        receive(&ours, Some(FILES_TIMEOUT))?;
+        receive(&ours, FILES_TIMEOUT)?;
         Ok(ours)
     }
 
     fn ask(&self, operation: Operation, fds: &[BorrowedFd<'_>]) -> io::Result<Vec<OwnedFd>> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         packet::send(&self.socket, &operation.encode(), fds)?;
-        receive(&self.socket, None)
+        receive(&self.socket, ANSWER_TIMEOUT)
     }
 }
 
 /// Receives an answer, and the descriptors that came with it.
-fn receive(socket: &OwnedFd, limit: Option<Duration>) -> io::Result<Vec<OwnedFd>> {
-    if let Some(limit) = limit
-        && !packet::wait(socket, limit)?
-    {
+fn receive(socket: &OwnedFd, limit: Duration) -> io::Result<Vec<OwnedFd>> {
+    if !packet::wait(socket, limit)? {
         return Err(io::ErrorKind::TimedOut.into());
     }
     let mut answered = [0; ANSWER_BYTES];
@@ -147,7 +148,10 @@ impl Installed {
 }
 
 impl Privileges for Installed {
-    fn kill(&self, process: BorrowedFd<'_>) -> io::Result<()> {
+    fn kill(&self, process: BorrowedFd<'_>, now: bool) -> io::Result<()> {
+        if now {
+            return Self::broker()?.ask(Operation::KillNow, &[process]).map(drop);
+        }
         // Not answered, so that no turn is waited for: callers hold locks.
         packet::send(&Self::broker()?.socket, &Operation::Kill.encode(), &[process])
     }

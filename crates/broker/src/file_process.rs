@@ -5,12 +5,12 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::fstat;
 use rustix::io::Errno;
-use rustix::net::{SocketAddrUnix, getsockname};
 use snowmelt_kernel::file_user::become_file_user;
-use snowmelt_kernel::socket::peer_user;
+use snowmelt_kernel::socket::{bound_file, peer_user};
 use snowmelt_kernel::{fds, packet};
 
 use crate::message::answer;
@@ -19,7 +19,12 @@ use crate::message::answer;
 pub type FileService = fn(OwnedFd);
 
 /// Runs the process, a copy of the broker.
-pub(crate) fn run(socket: OwnedFd, connection: &OwnedFd, door: &Path, serve: FileService) -> i32 {
+pub(crate) fn run(
+    socket: OwnedFd,
+    connection: &OwnedFd,
+    door: &OwnedFd,
+    serve: FileService,
+) -> i32 {
     let user = check_accepted(connection, door);
     let user = user.and_then(|()| peer_user(connection)).and_then(|user| become_file_user(&user));
     // The broker's own socket above all.
@@ -34,13 +39,19 @@ pub(crate) fn run(socket: OwnedFd, connection: &OwnedFd, door: &Path, serve: Fil
     std::process::exit(i32::from(!is_ready))
 }
 
-/// Checks that a connection was accepted at the server's socket. The kernel names whoever listens as
-/// the other end of a connection to a socket, and root listens at many: such a connection, which the
-/// server can make, says nothing about a user of the server.
-fn check_accepted(connection: &OwnedFd, door: &Path) -> io::Result<()> {
-    let address = SocketAddrUnix::try_from(getsockname(connection)?);
-    let is_door = address.is_ok_and(|address| {
-        address.path_bytes().is_some_and(|path| path == door.as_os_str().as_encoded_bytes())
-    });
-    if is_door { Ok(()) } else { Err(Errno::PERM.into()) }
+/// Checks that a connection was accepted at the server's socket, and that its user is still there.
+///
+/// The kernel names whoever listens as the other end of a connection to a socket, and root listens at
+/// many. Names of sockets are any text. Only the file of the socket, which this process has known
+/// since the server was root, says where a connection was accepted.
+fn check_accepted(connection: &OwnedFd, door: &OwnedFd) -> io::Result<()> {
+    let of_door = fstat(door)?;
+    let found = fstat(bound_file(connection)?)?;
+    let mut is_open = [PollFd::new(connection, PollFlags::RDHUP)];
+    poll(&mut is_open, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+    let is_gone = is_open[0].revents().intersects(PollFlags::HUP | PollFlags::RDHUP);
+    match (found.st_dev, found.st_ino) == (of_door.st_dev, of_door.st_ino) && !is_gone {
+        true => Ok(()),
+        false => Err(Errno::PERM.into()),
+    }
 }

@@ -17,6 +17,8 @@ pub struct BrokerSetup {
     pub program: PathBuf,
     /// The run directory of the server.
     pub run_dir: PathBuf,
+    /// The set-up message of every spawner.
+    pub spawner: String,
     /// The parent of the control groups of all sandboxes.
     pub parent_cgroup: String,
     /// The socket of the server, by whose connections users are known.
@@ -41,6 +43,8 @@ pub(crate) enum Operation {
     OpenFiles,
     /// Kills the process of a pidfd. Not answered.
     Kill,
+    /// Kills the process of a pidfd. Answered when the signal is sent.
+    KillNow,
     /// Removes what a dead lane of the spawner has left.
     CleanLane(u32),
     /// Removes what a dead spawner has left.
@@ -65,6 +69,7 @@ impl Operation {
             Self::Kill => [3, 0],
             Self::CleanLane(lane) => [4, lane],
             Self::Clean => [5, 0],
+            Self::KillNow => [6, 0],
         };
         let mut bytes = [0; REQUEST_BYTES];
         bytes[..4].copy_from_slice(&words[0].to_ne_bytes());
@@ -83,6 +88,7 @@ impl Operation {
             (3, 0) => Some(Self::Kill),
             (4, lane) if lane < MAX_LANE => Some(Self::CleanLane(lane)),
             (5, 0) => Some(Self::Clean),
+            (6, 0) => Some(Self::KillNow),
             _ => None,
         }
     }
@@ -124,6 +130,7 @@ mod tests {
             Operation::Kill,
             Operation::CleanLane(3),
             Operation::Clean,
+            Operation::KillNow,
         ];
         for operation in all {
             assert_eq!(Operation::decode(&operation.encode()), Some(operation));
@@ -132,7 +139,7 @@ mod tests {
             assert_eq!(Operation::decode(&vec![1; length]), None, "{length} bytes");
         }
         for words in
-            [[0u32, 0], [1, 2], [2, 1], [3, 7], [4, MAX_LANE], [5, 1], [6, 0], [u32::MAX; 2]]
+            [[0u32, 0], [1, 2], [2, 1], [3, 7], [4, MAX_LANE], [5, 1], [7, 0], [u32::MAX; 2]]
         {
             let bytes: Vec<u8> = words.into_iter().flat_map(u32::to_ne_bytes).collect();
             assert_eq!(Operation::decode(&bytes), None, "{words:?}");

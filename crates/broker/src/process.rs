@@ -9,8 +9,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Command, ExitCode, Stdio};
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::Errno;
 use rustix::process::{
-    Pid, PidfdFlags, Resource, Rlimit, WaitId, WaitIdOptions, pidfd_open, setrlimit, waitid,
+    Pid, PidfdFlags, Resource, Rlimit, WaitOptions, pidfd_open, setrlimit, wait,
 };
 use snowmelt_kernel::clone::clone_into;
 use snowmelt_kernel::packet::{self, Packet};
@@ -53,9 +55,18 @@ fn run(files: FileService) -> io::Result<()> {
     setrlimit(Resource::Core, Rlimit { current: Some(1), maximum: Some(1) })?;
     let ends = process::child_ends()?;
     let targets = Targets::new(&setup.parent_cgroup, received.fds);
-    let mut broker = BrokerLoop { control, setup, targets, files };
+    let door =
+        open(&setup.socket, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let mut broker = BrokerLoop { control, setup, targets, files, door, copy: None };
     broker.reply(&Ok(()), &[])?;
     broker.serve(&ends)
+}
+
+/// What a copy of the broker removes.
+#[derive(Clone, Copy)]
+enum CleanUp {
+    Lane(u32),
+    All,
 }
 
 struct BrokerLoop {
@@ -63,6 +74,10 @@ struct BrokerLoop {
     setup: BrokerSetup,
     targets: Targets,
     files: FileService,
+    /// The file of the server's socket.
+    door: OwnedFd,
+    /// The copy of this process that is to answer.
+    copy: Option<i32>,
 }
 
 impl BrokerLoop {
@@ -71,17 +86,16 @@ impl BrokerLoop {
             let mut ready =
                 [PollFd::new(&self.control, PollFlags::IN), PollFd::new(ends, PollFlags::IN)];
             match poll(&mut ready, None) {
-                Err(rustix::io::Errno::INTR) => continue,
+                Err(Errno::INTR) => continue,
                 polled => polled?,
             };
             let asked = !ready[0].revents().is_empty();
             if !ready[1].revents().is_empty() {
-                reap(ends);
+                self.reap(ends)?;
             }
             if !asked {
                 continue;
             }
-            // Longer requests are errors of the receipt: nothing that the server sends is kept.
             let mut request = [0; REQUEST_BYTES];
             match packet::receive(&self.control, &mut request) {
                 Ok(received) if received.length == 0 => return Ok(()),
@@ -89,16 +103,15 @@ impl BrokerLoop {
                     let operation = Operation::decode(&request[..received.length]);
                     self.handle(operation, received)?;
                 }
-                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                    self.reply(&Err(error), &[])?;
-                }
+                // Also one that is too long, or whose descriptors were cut: whether it is to be answered
+                // cannot be known, and an answer too many would be taken for that of the next one.
                 Err(error) => return Err(error),
             }
         }
     }
 
     fn handle(&mut self, operation: Option<Operation>, mut packet: Packet) -> io::Result<()> {
-        let invalid = || Err(io::Error::from_raw_os_error(rustix::io::Errno::INVAL.raw_os_error()));
+        let invalid = || Err(io::Error::from_raw_os_error(Errno::INVAL.raw_os_error()));
         match operation {
             Some(Operation::Start(program)) if packet.fds.len() == 1 => {
                 let input = packet.fds.remove(0);
@@ -111,51 +124,82 @@ impl BrokerLoop {
                 let connection = packet.fds.remove(1);
                 let socket = packet.fds.remove(0);
                 let files = self.files;
-                let door = &self.setup.socket;
+                let door = &self.door;
                 let forked =
                     clone_into(0, None, || file_process::run(socket, &connection, door, files));
                 self.reply(&forked.map(drop), &[])
             }
             Some(Operation::Kill) => {
-                // Nobody waits for an answer: the end of the process is seen by its pidfd.
-                for process in &packet.fds {
-                    if let Err(error) = self.targets.kill(process.as_fd())
-                        && error.raw_os_error() != Some(rustix::io::Errno::SRCH.raw_os_error())
-                    {
-                        eprintln!("snowmelt broker: a process is not killed: {error}");
-                    }
-                }
+                // Mostly nobody waits for an answer: the end of the process is seen by its pidfd.
+                packet.fds.iter().for_each(|process| drop(self.kill(process)));
                 Ok(())
             }
+            Some(Operation::KillNow) if packet.fds.len() == 1 => {
+                let killed = self.kill(&packet.fds[0]);
+                self.reply(&killed, &[])
+            }
             Some(Operation::CleanLane(lane)) if packet.fds.is_empty() => {
-                let parent = &self.setup.parent_cgroup;
-                self.apart(|| snowmelt_sandbox::clean_lane(parent, lane))
+                self.apart(CleanUp::Lane(lane))
             }
-            Some(Operation::Clean) if packet.fds.is_empty() => {
-                let BrokerSetup { run_dir, parent_cgroup, .. } = &self.setup;
-                self.apart(|| snowmelt_sandbox::clean_run_dir(run_dir, parent_cgroup))
-            }
+            Some(Operation::Clean) if packet.fds.is_empty() => self.apart(CleanUp::All),
             _ => self.reply(&invalid(), &[]),
         }
     }
 
+    fn kill(&self, process: &OwnedFd) -> io::Result<()> {
+        self.targets.kill(process.as_fd()).inspect_err(|error| {
+            if error.raw_os_error() != Some(Errno::SRCH.raw_os_error()) {
+                eprintln!("snowmelt broker: a process is not killed: {error}");
+            }
+        })
+    }
+
     /// Does work in a copy of this process, which answers.
-    fn apart(&self, work: impl FnOnce() -> snowmelt_sandbox::Result<()>) -> io::Result<()> {
+    fn apart(&mut self, work: CleanUp) -> io::Result<()> {
+        let BrokerSetup { run_dir, parent_cgroup, .. } = &self.setup;
         let forked = clone_into(0, None, || {
-            let outcome = work().map_err(|error| {
+            let done = match work {
+                CleanUp::Lane(lane) => snowmelt_sandbox::clean_lane(parent_cgroup, lane),
+                CleanUp::All => snowmelt_sandbox::clean_run_dir(run_dir, parent_cgroup),
+            };
+            let outcome = done.map_err(|error| {
                 eprintln!("snowmelt broker: {error}");
                 io::Error::other(error)
             });
             i32::from(self.reply(&outcome, &[]).is_err())
         });
-        forked.map(drop).or_else(|error| self.reply(&Err(error), &[]))
+        match forked {
+            Ok(copy) => {
+                self.copy = Some(copy.pid);
+                Ok(())
+            }
+            Err(error) => self.reply(&Err(error), &[]),
+        }
+    }
+
+    /// Reaps all children that have ended, also those that a started program left. A copy that did not
+    /// answer is answered for.
+    fn reap(&mut self, ends: &OwnedFd) -> io::Result<()> {
+        // One signal stands for any number of ends.
+        let mut read = [0; 128];
+        let _ = rustix::io::read(ends, &mut read);
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+            if self.copy == Some(pid.as_raw_nonzero().get()) {
+                self.copy = None;
+                if status.exit_status() != Some(0) {
+                    self.reply(&Err(Errno::IO.into()), &[])?;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn start(&mut self, program: StartedProgram, input: OwnedFd) -> io::Result<OwnedFd> {
         let mut command = Command::new(&self.setup.program);
         command.current_dir("/").stdin(Stdio::from(input)).stdout(Stdio::null());
         match program {
-            StartedProgram::Spawner => command.args(["internal", "spawner"]),
+            // Where and with whose ids it works is not the server's to say.
+            StartedProgram::Spawner => command.args(["internal", "spawner", &self.setup.spawner]),
             // One heap for all threads, because the remains of one for each add up; and the memory
             // of a request is returned immediately.
             StartedProgram::Images => command
@@ -177,13 +221,4 @@ impl BrokerLoop {
             sent => sent,
         }
     }
-}
-
-/// Reaps all children that have ended, also those that a started program left.
-fn reap(ends: &OwnedFd) {
-    // One signal stands for any number of ends.
-    let mut read = [0; 128];
-    let _ = rustix::io::read(ends, &mut read);
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-    while let Ok(Some(_)) = waitid(WaitId::All, options) {}
 }

@@ -22,7 +22,7 @@ const FILTERS: [&str; 3] = [
 
 fn main() -> ExitCode {
     match simulate_old_kernel() {
-        Ok(()) => snowmelt_sandbox::spawner_main(),
+        Ok(()) => snowmelt_sandbox::spawner_main(None),
         Err(error) => {
             eprintln!("cannot make this kernel look old: {error}");
             ExitCode::FAILURE

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    snowmelt_sandbox::spawner_main()
+    snowmelt_sandbox::spawner_main(None)
 }

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,8 @@ use snowmelt_wire::LocalFile;
 
 /// The most bytes of a request or an answer without a list.
 const MAX_PACKET: usize = 64 << 10;
+/// How long the process may take: a file system of the network may not answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// The most bytes of a list of files: about a million of them.
 const MAX_LIST: u64 = 256 << 20;
 
@@ -125,6 +128,11 @@ impl FileProcess {
 
     fn ask(&self, request: &FileRequest) -> io::Result<File> {
         packet::send(&self.socket, &serde_json::to_vec(request)?, &[])?;
+        if !packet::wait(&self.socket, ANSWER_TIMEOUT)? {
+            // A late answer would be taken for that of the next request.
+            rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both)?;
+            return Err(io::ErrorKind::TimedOut.into());
+        }
         let mut buffer = vec![0; MAX_PACKET];
         let mut packet = packet::receive(&self.socket, &mut buffer)?;
         if packet.length == 0 {

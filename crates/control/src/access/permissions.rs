@@ -12,7 +12,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Gid, Mode, OFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use snowmelt_kernel::lock::{Lock, LockMode};
 use snowmelt_types::{Code, ErrorReport};
@@ -89,6 +89,17 @@ pub fn state_folder(path: &Path, group: Option<&UserGroup>) -> Result<(), ErrorR
         0 if group.is_none() => Ok(()),
         _ => set_mode(path, &found, mode).map_err(failed),
     }
+}
+
+/// Lets the members of the group, if there is one, pass through a state folder.
+pub(crate) fn open_to_group(path: &Path, group: Option<&UserGroup>) -> Result<(), ErrorReport> {
+    let Some(group) = group else { return Ok(()) };
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(path, flags, Mode::empty()).and_then(|folder| {
+        rustix::fs::fchown(&folder, None, Some(Gid::from_raw(group.id())))?;
+        rustix::fs::fchmod(&folder, Mode::from_raw_mode(0o710))
+    });
+    opened.map_err(|error| failure(path, &error.into()))
 }
 
 /// Makes a folder that only its owner may enter, or closes an existing one.

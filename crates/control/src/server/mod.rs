@@ -68,8 +68,8 @@ use crate::state::records::{FunctionRecord, Records};
 use crate::times::PRIVATE_GRACE;
 use crate::udfs::{UdfCatalog, UdfLogs, UdfRegistry};
 pub use certificate_files::CertificateFiles;
-use rights::becoming;
 pub use rights::broker_main;
+use rights::{becoming, close_state};
 pub use server_user::ServerUser;
 pub use settings::{ClusterSettings, Remote, ServerSettings};
 
@@ -166,6 +166,7 @@ impl Launch {
             // Before anything is swept or bound: a second server must change nothing.
             .then(|| permissions::server_lock(&settings.state_dir))
             .transpose()?;
+        close_state(&settings)?;
         let hosts = settings.cluster.as_ref().map(|cluster| listener::bind(cluster.listen));
         // Bound before the spawner starts: an address in use is an error of the user, and is found
         // at once.

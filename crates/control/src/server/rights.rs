@@ -11,7 +11,7 @@ use tokio::io::unix::AsyncFd;
 use tokio_util::sync::CancellationToken;
 
 use super::{ServerProcess, ServerSettings, ServerUser};
-use crate::access::permissions::failure;
+use crate::access::permissions::{self, failure};
 
 /// Runs a broker. Must be called before the process has a second thread and before it opens any file.
 pub fn broker_main() -> ExitCode {
@@ -24,14 +24,41 @@ pub(super) fn becoming(settings: &ServerSettings) -> Result<Option<ServerUser>, 
     Ok(user.flatten().cloned())
 }
 
+/// Keeps the user that a server becomes away from the state folder until the server has become it.
+///
+/// # Errors
+/// `SM-0110` if the run folder is in the state folder: the first stays root's, and the second does not.
+pub(super) fn close_state(settings: &ServerSettings) -> Result<(), ErrorReport> {
+    let Some(user) = becoming(settings)? else { return Ok(()) };
+    let state = settings.state_dir.canonicalize();
+    let mut run = settings.run_base.as_path();
+    // The folder may be made later.
+    while !run.exists() {
+        let Some(parent) = run.parent() else { break };
+        run = parent;
+    }
+    if let (Ok(state), Ok(run)) = (&state, run.canonicalize())
+        && run.starts_with(state)
+    {
+        let message = "with `server.user` the run folder may not be in the state folder";
+        return Err(ErrorReport::new(Code::OPTION, message)
+            .hint("name another one with SNOWMELT_RUN, such as /run/snowmelt"));
+    }
+    user.take_back(&settings.state_dir)
+}
+
 impl ServerProcess {
     /// Starts the broker, hands the folders of the server over to its user, and becomes that user.
     /// Returns the pidfd of the broker; `None` if the server stays who it is.
     pub(super) fn give_up_root(&self, socket: &Path) -> Result<Option<OwnedFd>, ErrorReport> {
         let Some(user) = becoming(&self.settings)? else { return Ok(None) };
+        let failed = |error: std::io::Error| {
+            ErrorReport::new(Code::INTERNAL, format!("the broker does not start: {error}"))
+        };
         let setup = BrokerSetup {
             program: self.settings.program.clone(),
             run_dir: self.run_dir.clone(),
+            spawner: self.spawner.setup().map_err(failed)?,
             parent_cgroup: self.control_group.clone(),
             socket: socket.to_owned(),
             user: user.user,
@@ -44,10 +71,10 @@ impl ServerProcess {
             let known: Vec<_> = known.iter().map(AsFd::as_fd).collect();
             BrokerProcess::start(&command, &setup, &known)?.install()
         });
-        let broker = started.map_err(|error| {
-            ErrorReport::new(Code::INTERNAL, format!("the broker does not start: {error}"))
-        })?;
+        let broker = started.map_err(failed)?;
         user.own(&self.settings.state_dir)?;
+        // Last: until now only root could pass.
+        permissions::open_to_group(&self.settings.state_dir, self.settings.group.as_ref())?;
         // The rest of the run directory stays root's: the lanes make the roots of sandboxes there.
         let images = self.run_dir.join("images");
         std::fs::create_dir(&images).map_err(|error| failure(&images, &error))?;

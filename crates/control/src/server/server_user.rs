@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, Uid, chownat, fchown, fstat, open, openat, statat,
+    AtFlags, Dir, FileType, Mode, OFlags, Uid, chownat, fchmod, fchown, fstat, open, openat, statat,
 };
 use rustix::io::Errno;
 use snowmelt_kernel::process::give_up_root;
@@ -135,7 +135,30 @@ impl ServerUser {
         if found.st_uid == self.user || found.st_nlink > 1 {
             return Ok(());
         }
-        chownat(folder, name, Some(Uid::from_raw(self.user)), None, AtFlags::SYMLINK_NOFOLLOW)
+        // By a descriptor, because the name may be exchanged.
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = openat(folder, name, flags, Mode::empty())?;
+        let again = fstat(&file)?;
+        if FileType::from_raw_mode(again.st_mode) == FileType::Directory || again.st_nlink > 1 {
+            return Ok(());
+        }
+        chownat(&file, "", Some(Uid::from_raw(self.user)), None, AtFlags::EMPTY_PATH)
+    }
+
+    /// Takes a folder that the user owns back for root, while the server starts: no other process of the
+    /// user can enter it, nor exchange what root makes there.
+    ///
+    /// # Errors
+    /// `SM-0505` for a folder that cannot be taken.
+    pub fn take_back(&self, folder: &Path) -> Result<(), ErrorReport> {
+        let taken = open(folder, FOLDER, Mode::empty()).and_then(|opened| {
+            fchmod(&opened, Mode::RWXU)?;
+            fchown(&opened, Some(Uid::ROOT), None)
+        });
+        match taken {
+            Err(Errno::NOENT) => Ok(()),
+            taken => taken.map_err(|error| failure(folder, &error.into())),
+        }
     }
 
     /// Makes this process the user's, without any capability.

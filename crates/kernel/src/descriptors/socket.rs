@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{Ipv6Addr, SocketAddrV6};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use rustix::net::sockopt::socket_peercred;
 
@@ -26,6 +26,24 @@ pub fn namespace_cookie(socket: impl AsFd) -> io::Result<u64> {
         )
     };
     if result == 0 { Ok(cookie) } else { Err(io::Error::last_os_error()) }
+}
+
+/// `SIOCUNIXFILE` (Linux 4.12).
+const UNIX_FILE: libc::c_ulong = 0x89E0;
+
+/// Returns the file at which a unix socket is bound, as an `O_PATH` descriptor. An accepted connection
+/// has the file of its listener, and no other socket can be bound to that file. Needs `CAP_NET_ADMIN`.
+///
+/// # Errors
+/// `ENOENT` for a socket that is not bound to a file, `ENOTTY` for what is no unix socket.
+pub fn bound_file(socket: impl AsFd) -> io::Result<OwnedFd> {
+    // SAFETY: the request takes no argument, and returns a new descriptor or an error.
+    let file = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), UNIX_FILE as _, 0) };
+    if file < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made this descriptor, which has no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(file) })
 }
 
 /// The further groups that a user is expected to have at most; more take a second call.

@@ -8,11 +8,13 @@ use std::{fs, io};
 
 use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
 use rustix::process::{DumpableBehavior, Gid, set_dumpable_behavior};
-use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_thread_groups};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs, set_thread_groups,
+};
 use serde::{Deserialize, Serialize};
 
 use super::namespace::{flags, unshare};
-use super::process::give_up_root;
+use super::process::{CAP_DAC_READ_SEARCH, CAP_SETGID, CAP_SETUID, keep_only_capabilities};
 use crate::mount::attributes::unescape;
 
 /// A user of this machine, as the kernel knows a process: its number, group and further groups.
@@ -118,20 +120,22 @@ impl FileUserThread {
 
 /// Gives this single-threaded process of root the rights of a user to files for good, and the view of
 /// the file system of a [`FileUserThread`]. Root keeps the right to read all files, and nothing else.
+/// As for a thread, only the user of file accesses is another one: the user could stop the process.
 ///
 /// # Errors
 /// The error of the first step that failed; the process must end then.
 pub fn become_file_user(user: &FileUser) -> io::Result<()> {
     hide_mounts()?;
-    give_up_root(user.user, user.group, &user.groups)?;
-    // A user may not look into the process that answers for it, nor stop it with a debugger.
+    keep_only_capabilities(&[CAP_DAC_READ_SEARCH, CAP_SETGID, CAP_SETUID])?;
+    set_no_new_privs(true)?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
-    Ok(())
+    let all_files = CapabilitySet::DAC_READ_SEARCH;
+    take_rights(user, if user.user == 0 { all_files } else { CapabilitySet::empty() })
 }
 
 /// Prepares the calling thread, and reports it.
 fn is_ready(user: &FileUser, began: &SyncSender<io::Result<()>>) -> bool {
-    let result = hide_mounts().and_then(|()| take_rights(user));
+    let result = hide_mounts().and_then(|()| take_rights(user, CapabilitySet::empty()));
     let is_ready = result.is_ok();
     began.send(result).is_ok() && is_ready
 }
@@ -187,7 +191,7 @@ fn is_of_user(kind: &str, options: &str) -> bool {
     is_fuse && options.split(',').any(of_user)
 }
 
-fn take_rights(user: &FileUser) -> io::Result<()> {
+fn take_rights(user: &FileUser, kept: CapabilitySet) -> io::Result<()> {
     let groups: Vec<Gid> = user.groups.iter().copied().map(Gid::from_raw).collect();
     // This call, unlike that of the C library, changes the calling thread only.
     set_thread_groups(&groups)?;
@@ -204,8 +208,8 @@ fn take_rights(user: &FileUser) -> io::Result<()> {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
     // The capabilities to override permissions would stay in a server that is not root.
-    let none = CapabilitySet::empty();
-    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
+    let inheritable = CapabilitySet::empty();
+    set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable })?;
     Ok(())
 }
 

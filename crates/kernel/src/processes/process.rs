@@ -143,21 +143,22 @@ pub fn become_user_in_groups(uid: u32, gid: u32, groups: &[u32]) -> io::Result<(
 }
 
 /// Gives up the rights of root for good: becomes a user without capabilities, which no program that
-/// is executed later gets back. Who becomes root itself (user 0) keeps the right to read all
-/// files. The files of this process in `/proc` belong to the user then, so the process can still open
-/// its own descriptors by their paths there.
+/// is executed later gets back. The files of this process in `/proc` belong to the user then, so the
+/// process can still open its own descriptors by their paths there.
 pub fn give_up_root(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> {
     prctl(libc::PR_SET_NO_NEW_PRIVS, 1)?;
-    keep_only_capabilities(&[CAP_DAC_READ_SEARCH, CAP_SETGID, CAP_SETUID])?;
+    keep_only_capabilities(&[CAP_SETGID, CAP_SETUID])?;
     become_user_in_groups(uid, gid, groups)?;
-    set_capabilities(if uid == 0 { 1 << CAP_DAC_READ_SEARCH } else { 0 })?;
+    set_capabilities(0)?;
     prctl(libc::PR_SET_DUMPABLE, 1)
 }
 
-const CAP_DAC_READ_SEARCH: u32 = 2;
-/// Capabilities by which a process changes its groups and its user.
-const CAP_SETGID: u32 = 6;
-const CAP_SETUID: u32 = 7;
+/// The capability to read all files.
+pub(super) const CAP_DAC_READ_SEARCH: u32 = 2;
+/// The capability by which a process changes its groups.
+pub(super) const CAP_SETGID: u32 = 6;
+/// The capability by which a process changes its user.
+pub(super) const CAP_SETUID: u32 = 7;
 
 /// Makes the ends of children readable from a descriptor instead of a signal of this process
 /// (`SIGCHLD`, signalfd(2)); it does not block.

@@ -33,6 +33,14 @@ impl SpawnerProcess {
         pidfd::pid_of(&self.launched.pidfd)
     }
 
+    /// Returns the set-up message of the spawner, with which another one may be started.
+    ///
+    /// # Errors
+    /// Paths that are no text.
+    pub fn setup(&self) -> std::io::Result<String> {
+        self.launcher.setup(&self.run_dir)
+    }
+
     /// Returns the processes of the spawner: the first lane, and init.
     ///
     /// # Errors

@@ -151,6 +151,15 @@ impl Launcher {
         }
     }
 
+    /// Returns the set-up message of the spawner.
+    pub fn setup(&self, run_dir: &RunDir) -> io::Result<String> {
+        let Options { total, server_user, .. } = self.options;
+        let parent_cgroup = self.options.parent_cgroup.clone();
+        let run_dir = run_dir.path().to_owned();
+        let ids = rootless::entered();
+        Ok(serde_json::to_string(&Setup { run_dir, parent_cgroup, total, ids, server_user })?)
+    }
+
     fn start(&self, input: OwnedFd) -> io::Result<SpawnerChild> {
         if let Some(privileges) = delegated() {
             return privileges.start_spawner(input.as_fd()).map(SpawnerChild::Delegated);
@@ -181,13 +190,7 @@ impl Launcher {
         socket: &OwnedFd,
         made: &mut Vec<OwnedFd>,
     ) -> io::Result<std::result::Result<Processes, String>> {
-        let parent_cgroup = self.options.parent_cgroup.clone();
-        let total = self.options.total;
-        let server_user = self.options.server_user;
-        let ids = rootless::entered();
-        let run_dir_path = run_dir.path().to_owned();
-        let setup = Setup { run_dir: run_dir_path, parent_cgroup, total, ids, server_user };
-        packet::send(socket, &serde_json::to_vec(&setup)?, &[run_dir.lock().as_fd()])?;
+        packet::send(socket, self.setup(run_dir)?.as_bytes(), &[run_dir.lock().as_fd()])?;
         let deadline = Instant::now() + SETUP_TIMEOUT;
         let mut buffer = vec![0; LONGEST_PACKET];
         loop {

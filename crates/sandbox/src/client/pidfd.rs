@@ -19,10 +19,19 @@ pub(super) fn pid_of(pidfd: &OwnedFd) -> u32 {
     pid.and_then(|pid| pid.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Kills a process, of whichever user it is.
+/// Kills a process, of whichever user it is. The signal may be sent a moment later.
 pub(super) fn kill(pidfd: &OwnedFd) -> io::Result<()> {
+    killed(pidfd, false)
+}
+
+/// Kills a process; the signal is sent when this returns.
+pub(super) fn kill_now(pidfd: &OwnedFd) -> io::Result<()> {
+    killed(pidfd, true)
+}
+
+fn killed(pidfd: &OwnedFd, now: bool) -> io::Result<()> {
     match (pidfd_send_signal(pidfd, Signal::KILL), delegated()) {
-        (Err(Errno::PERM), Some(privileges)) => privileges.kill(pidfd.as_fd()),
+        (Err(Errno::PERM), Some(privileges)) => privileges.kill(pidfd.as_fd(), now),
         (sent, _) => Ok(sent?),
     }
 }

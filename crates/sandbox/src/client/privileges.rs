@@ -9,11 +9,12 @@ use std::sync::OnceLock;
 
 /// The work of the spawner's server that takes the rights of root.
 pub trait Privileges: Send + Sync {
-    /// Kills a process of a sandbox or of the spawner.
+    /// Kills a process of a sandbox or of the spawner; returns before or, `now`, after the signal is
+    /// sent.
     ///
     /// # Errors
     /// `EPERM` for any other process, `ESRCH` for one that has ended.
-    fn kill(&self, process: BorrowedFd<'_>) -> io::Result<()>;
+    fn kill(&self, process: BorrowedFd<'_>, now: bool) -> io::Result<()>;
 
     /// Starts the program of the spawner with this standard input. Returns its pidfd.
     ///

@@ -60,7 +60,11 @@ impl SandboxProcess {
         first.get_or_insert(reason);
         drop(first);
         // Fails only when the process is gone already.
-        let _ = pidfd::kill(&self.pidfd);
+        // Before a paused process is thawed, so that it runs no more.
+        let _ = match *self.pausing() == Pausing::Paused {
+            true => pidfd::kill_now(&self.pidfd),
+            false => pidfd::kill(&self.pidfd),
+        };
         self.release();
     }
 

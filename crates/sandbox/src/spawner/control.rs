@@ -35,11 +35,21 @@ pub(super) fn take_standard_input() -> io::Result<OwnedFd> {
 }
 
 /// Receives the set-up message, and the lock of the run directory, which is held until the end.
-pub(super) fn receive_setup(control: &OwnedFd) -> io::Result<(Setup, OwnedFd)> {
+///
+/// A server that is not root may not say where and with whose ids a spawner of root works: then
+/// `trusted` is the message, from who started this process, and only the lock is taken.
+pub(super) fn receive_setup(
+    control: &OwnedFd,
+    trusted: Option<Setup>,
+) -> io::Result<(Setup, OwnedFd)> {
     let mut buffer = vec![0; LONGEST_PACKET];
     let mut packet = packet::receive(control, &mut buffer)?;
     let lock = packet.fds.pop().ok_or(io::ErrorKind::InvalidData)?;
-    Ok((serde_json::from_slice(&buffer[..packet.length])?, lock))
+    let setup = match trusted {
+        Some(setup) => setup,
+        None => serde_json::from_slice(&buffer[..packet.length])?,
+    };
+    Ok((setup, lock))
 }
 
 /// Reports that this lane is ready, or the reason why it cannot be.

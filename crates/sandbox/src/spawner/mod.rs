@@ -45,9 +45,10 @@ use service::{Service, Tools};
 
 /// Runs the spawner until its server ends or sends a shutdown request. Must be called before the
 /// process has a second thread and before it opens any file: every descriptor above standard error
-/// is closed.
-pub fn spawner_main() -> ExitCode {
-    match run() {
+/// is closed. `trusted` is the set-up message of a broker ([`crate::SpawnerProcess::setup`]), which
+/// counts in place of the server's.
+pub fn spawner_main(trusted: Option<&str>) -> ExitCode {
+    match run(trusted) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("snowmelt spawner: {error}");
@@ -56,13 +57,14 @@ pub fn spawner_main() -> ExitCode {
     }
 }
 
-fn run() -> io::Result<()> {
+fn run(trusted: Option<&str>) -> io::Result<()> {
+    let trusted: Option<Setup> = trusted.map(serde_json::from_str).transpose()?;
     // Descriptors that the server's parent left open must not reach any sandbox.
     if !is_disabled(Defence::Descriptors) {
         fds::close_from(3)?;
     }
     let control = control::take_standard_input()?;
-    let (setup, lock) = control::receive_setup(&control)?;
+    let (setup, lock) = control::receive_setup(&control, trusted)?;
     setup.ids.into_iter().for_each(rootless::inherit);
     let process = std::process::id();
     // The lane reports the missing root rights.

@@ -23,7 +23,9 @@ pub fn run(typed: &[OsString]) -> Option<ExitCode> {
         return None;
     }
     match name.to_str()? {
-        "spawner" => Some(snowmelt_sandbox::spawner_main()),
+        "spawner" => {
+            Some(snowmelt_sandbox::spawner_main(typed.get(3).and_then(|text| text.to_str())))
+        }
         "broker" => Some(snowmelt_control::server::broker_main()),
         "images" => Some(images(&typed[3..])),
         "daemon" => Some(exit_code(server::detach())),

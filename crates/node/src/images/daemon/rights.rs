@@ -1,7 +1,7 @@
 //! The rights of a daemon that a broker has started for a server without those of root.
 //!
 //! Invariant: the daemon has the server's user before it reads the first byte of the server, and of
-//! the capabilities only that for mounts. So paths that the server names give it nothing of others.
+//! the capabilities only those for mounts and their namespaces. So paths that the server names give it nothing of others.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -15,8 +15,8 @@ use snowmelt_kernel::process::become_user_keeping;
 /// The number of the device by which file systems are answered.
 const FUSE: (u32, u32) = (10, 229);
 
-/// Folders that are not needed, one of which every machine has: the device is made there, and then
-/// shown in the place of the machine's.
+/// Folders one of which every machine has: the device is made there, and then shown in the place of
+/// the machine's.
 const POINTS: [&str; 3] = ["/mnt", "/media", "/home"];
 
 /// The user that such a daemon becomes.
@@ -32,10 +32,12 @@ impl DaemonUser {
     /// Becomes the user, in a mount namespace where `/dev/fuse` belongs to the user.
     pub(super) fn take_rights(self) -> io::Result<()> {
         const CAP_SYS_ADMIN: u32 = 21;
+        /// For the mount namespace of the daemon before this one.
+        const CAP_SYS_CHROOT: u32 = 18;
         unshare(flags::MOUNT)?;
         mount::make_private()?;
         self.own_device()?;
-        become_user_keeping(self.user, self.group, &[CAP_SYS_ADMIN])
+        become_user_keeping(self.user, self.group, &[CAP_SYS_CHROOT, CAP_SYS_ADMIN])
     }
 
     /// Shows a device of the user's at `/dev/fuse`. Many machines let only root open theirs.
@@ -54,6 +56,8 @@ impl DaemonUser {
         let owner = (Some(Uid::from_raw(self.user)), Some(Gid::from_raw(self.group)));
         chownat(&folder, "fuse", owner.0, owner.1, AtFlags::SYMLINK_NOFOLLOW)?;
         mount::attach_at(folder.as_fd(), CWD, point)?;
-        mount::bind(&point.join("fuse"), fuse)
+        mount::bind(&point.join("fuse"), fuse)?;
+        // What is there on this machine, such as a disk with the state, is needed.
+        mount::detach(point)
     }
 }
