@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import stat
 import subprocess
 import time
@@ -107,6 +108,10 @@ def test_a_person_logs_in_and_works(company: Company) -> None:
     process, code = company.log_in("--url", url, "--context", "other")
     issuer.waiting[issuer.codes[code]] = ["access_denied"]
     user.finish(process).failed_with("SM-0525", "access_denied")
+    # Ctrl-C, while the command waits.
+    process, code = company.log_in("--url", url, "--context", "other")
+    process.send_signal(signal.SIGINT)
+    assert user.finish(process).code == 130
     # One who takes a while, at an issuer that is asked too often.
     issuer.polls.clear()
     process, code = company.log_in("--url", url, "--context", "prod")
