@@ -62,7 +62,7 @@ fn run(files: FileService) -> io::Result<()> {
     broker.serve(&ends)
 }
 
-/// What a copy of the broker removes.
+/// The remains that a copy of the broker removes.
 #[derive(Clone, Copy)]
 enum CleanUp {
     Lane(u32),
