@@ -30,6 +30,18 @@ use crate::spec::{Network, NetworkId};
 /// The folder where a starting zygote attaches its root.
 pub(crate) const NEW_ROOT: &str = "/root";
 
+/// The files of `/proc` about the whole machine that a sandbox has no use for: its memory, boot
+/// parameters, build configuration, activity and identity. Each costs a mount in every sandbox.
+pub(crate) const MASKED: [&str; 7] = [
+    "cmdline",
+    "config.gz",
+    "interrupts",
+    "kcore",
+    "keys",
+    "sys/kernel/random/boot_id",
+    "timer_list",
+];
+
 /// The new namespaces of each sandbox.
 pub const NAMESPACES: u64 = flags::USER | flags::PID | flags::MOUNT;
 

@@ -6,6 +6,8 @@ use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use rustix::process::geteuid;
+
 /// Path of the configuration file. Default: `~/.config/snowmelt/config.toml`, and for keys that it
 /// does not have [`MACHINE_CONFIG`].
 pub const CONFIG: &str = "SNOWMELT_CONFIG";
@@ -219,8 +221,10 @@ pub fn default_state() -> PathBuf {
     if snowmelt_kernel::rootless::is_root_of_machine() {
         return PathBuf::from("/var/lib/snowmelt");
     }
-    let home = || path(HOME).unwrap_or_else(std::env::temp_dir).join(".local/state");
-    path(STATE_HOME).unwrap_or_else(home).join("snowmelt")
+    let home = || path(HOME).map(|home| home.join(".local/state"));
+    // Without a home folder: in a shared folder, no other user can put something in its place.
+    let own = || std::env::temp_dir().join(format!("snowmelt-{}", geteuid().as_raw()));
+    path(STATE_HOME).or_else(home).map_or_else(own, |folder| folder.join("snowmelt"))
 }
 
 /// The default folder of the files of a running platform.
@@ -234,8 +238,7 @@ pub fn default_run(state: &Path) -> PathBuf {
 }
 
 fn is_own(folder: &Path) -> bool {
-    let user = rustix::process::geteuid().as_raw();
-    folder.metadata().is_ok_and(|found| found.uid() == user)
+    folder.metadata().is_ok_and(|found| found.uid() == geteuid().as_raw())
 }
 
 /// The default folder of secrets.

@@ -19,7 +19,7 @@ use snowmelt_kernel::mount::{self, Attributes};
 use snowmelt_kernel::rootless;
 
 use crate::fault::{StepFault, doing};
-use crate::namespaces::Namespaces;
+use crate::namespaces::{MASKED, Namespaces};
 use crate::spec::{Base, MountedImage, Network, Root};
 use builder::RootBuilder;
 pub use mounted_image::root_of_image;
@@ -127,7 +127,7 @@ impl Roots {
         let top = doing("make the root's file system", fresh)?;
         doing("attach the root's file system", mount::attach_at(&top, rustix::fs::CWD, &path))?;
         // Dropping it unmounts; the template has its own copies of the mounts.
-        let _mount_point = MountPoint { path };
+        let mount_point = MountPoint { path };
         let image = match &root.base {
             Base::Image(mounted) => Some(self.attach_image(mounted)?),
             Base::Host | Base::Folder(_) => None,
@@ -143,7 +143,8 @@ impl Roots {
             image::folder(&builder, &image.path, bind)?;
         }
         if rootless::entered().is_some() {
-            doing("attach a /proc below that of programs", attach_visible_proc(&top))?;
+            let attached = attach_visible_proc(&top, &mount_point.path);
+            doing("attach a /proc below that of programs", attached)?;
         }
         doing("make the root read-only", mount::set_attributes_of(&top, mount::inert()))?;
         let tree = doing("copy the root", mount::copy_at(&top, Path::new("")))?;
@@ -180,12 +181,15 @@ impl Roots {
 }
 
 /// Attaches a `/proc` on which each program mounts its own: in a user namespace the kernel lets nobody
-/// mount one where no other is to be seen. It shows only what its reader could trace, and is covered
-/// before anything of a sandbox runs.
-fn attach_visible_proc(top: &OwnedFd) -> io::Result<()> {
+/// mount one where no other is to be seen. It is covered before a program runs. A zygote, which can
+/// enter the roots of its children, sees what it could trace there, with the masks of every `/proc`.
+fn attach_visible_proc(top: &OwnedFd, path: &Path) -> io::Result<()> {
     let attributes = mount::inert() | Attributes::MOUNT_ATTR_NOEXEC;
     let proc = mount::fresh("proc", &[("hidepid", "invisible")], attributes)?;
-    mount::attach_at(&proc, top, Path::new("proc"))
+    mount::attach_at(&proc, top, Path::new("proc"))?;
+    let null = path.join("dev/null");
+    let files = MASKED.iter().map(|name| path.join("proc").join(name));
+    files.filter(|file| file.exists()).try_for_each(|file| mount::bind(&null, &file))
 }
 
 fn fill(

@@ -35,21 +35,9 @@ use snowmelt_kernel::{fds, landlock, memory, notify, process, seccomp};
 
 use crate::disabled_defences::{Defence, is_disabled};
 use crate::fault::{StepFault, doing};
-use crate::namespaces::{NEW_ROOT, Namespaces};
+use crate::namespaces::{MASKED, NEW_ROOT, Namespaces};
 use crate::spec::{CHANNEL_FD, SandboxSpec};
 use notifier::NotifierSetup;
-
-/// The files of `/proc` about the whole machine that a sandbox has no use for: its memory, boot
-/// parameters, build configuration, activity and identity. Each costs a mount in every sandbox.
-pub(crate) const MASKED: [&str; 7] = [
-    "cmdline",
-    "config.gz",
-    "interrupts",
-    "kcore",
-    "keys",
-    "sys/kernel/random/boot_id",
-    "timer_list",
-];
 
 /// Returns the files of [`MASKED`] that this kernel has, according to a fresh `/proc`: the host's
 /// may hide some.
