@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -124,3 +125,48 @@ def test_each_action_has_a_line_in_the_files_and_at_the_collector(
         if changed != whole:
             alone.run("audit", "verify", copy).failed_with("SM-0532", "audit.jsonl, line")
     assert (folder.stat().st_mode & 0o777, file.stat().st_mode & 0o777) == (0o700, 0o600)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], check=True)
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_refuses_actions_if_the_audit_is_required(
+    small_disk: Path, alone: Snowmelt, tmp_path: Path
+) -> None:
+    audit = small_disk / "audit"
+    alone.environment = {"SNOWMELT_AUDIT_FOLDER": str(audit), "SNOWMELT_AUDIT_REQUIRED": "true"}
+
+    def fill() -> None:
+        with pytest.raises(OSError), (small_disk / "other").open("wb", buffering=0) as other:
+            while True:
+                assert other.write(bytes(4096))
+
+    with served(alone, tmp_path) as platform:
+
+        def remove() -> tuple[int, Any]:
+            return ask(platform, platform.token, "DELETE", "/v1/functions/nothing")
+
+        def is_refused() -> bool:
+            status, answer = remove()
+            return status == 503 and answer["code"] == "SM-0531"
+
+        assert remove()[0] == 404
+        fill()
+        wait_for("refusals", is_refused)
+        # What only looks is served.
+        assert ask(platform, platform.token, "GET", "/v1/functions")[0] == 200
+        (small_disk / "other").unlink()
+        wait_for("the audit", lambda: remove()[0] == 404)
+        alone.run("audit", "verify", audit).succeeded()
+        fill()
+        wait_for("refusals", is_refused)
+    # The server has ended although its last lines cannot be written.
+    checked = json.loads(alone.run("audit", "verify", audit, "-o", "json").succeeded().out)
+    assert checked["lines"] > 3

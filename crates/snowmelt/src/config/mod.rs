@@ -208,7 +208,6 @@ impl Config {
         let token_file = member.and_then(|member| member.token_file.clone());
         let host = member.and_then(|member| member.name.clone());
         let memory = member.and_then(|member| member.memory);
-        let share = member.and_then(|member| member.share_link);
         let state = sources.path(&STATE, env::default_state)?;
         let remote = RemotePlatform::load(&sources, cli)?;
         Ok(Self {
@@ -244,7 +243,7 @@ impl Config {
             ca_file: sources.file(&CA_FILE, ca_file)?,
             publish_starts: sources.get(&PUBLISH_STARTS, None, boolean)?,
             image_trees: sources.get(&IMAGE_TREES, None, boolean)?,
-            share_link: sources.maybe(&SHARE_LINK, share, rate)?,
+            share_link: sources.maybe(&SHARE_LINK, member.and_then(|member| member.share_link), rate)?,
             trusted_keys: sources.get(&TRUSTED_KEYS, None, keys)?,
             traces: sources.traces(),
             workers: sources.get(&WORKERS, sql.and_then(|sql| sql.workers), number)?,

@@ -80,6 +80,8 @@ struct AuditState {
     lost: AtomicU64,
     /// Whether the last write failed.
     is_failing: AtomicBool,
+    /// Whether the server ends, so that no write is tried again.
+    is_closing: AtomicBool,
     logins: FailedLogins,
     /// Wakes the collector when lines were written.
     written: tokio::sync::Notify,
@@ -152,6 +154,7 @@ impl Audit {
     pub async fn close(&self) {
         let Some(inner) = &self.inner else { return };
         self.write(AuditEvent::end());
+        inner.state.is_closing.store(true, Ordering::Relaxed);
         drop(inner.queue.lock().unwrap_or_else(PoisonError::into_inner).take());
         let thread = inner.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {

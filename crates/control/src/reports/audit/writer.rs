@@ -1,9 +1,9 @@
 //! The thread that writes the files of the audit.
 //!
 //! Invariants: a file has whole lines, but for the last one while it is written. Lines are written
-//! within milliseconds, and are on the disk within a second. A write that failed is tried again, with the
-//! same lines, until it succeeds; what comes meanwhile waits in the queue, and is counted when that
-//! is full.
+//! within some ten milliseconds, and are on the disk within a second. A write that failed is tried
+//! again, with the same lines, until it succeeds or the server ends; what comes meanwhile waits in
+//! the queue, and is counted when that is full.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
@@ -26,6 +26,10 @@ const SYNCED_WITHIN: Duration = Duration::from_secs(1);
 /// The pause after a write that failed.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
+/// How long lines are gathered that are written at once. Woken by each line, the thread would take
+/// more time from calls than the lines cost.
+const GATHERED_FOR: Duration = Duration::from_millis(10);
+
 /// The most lines that are written at once.
 const MAX_AT_ONCE: usize = 1024;
 
@@ -43,6 +47,8 @@ pub(super) struct Writer {
     /// The number of the first line of the file; none while it is empty.
     first: Option<u64>,
     head: ChainHead,
+    /// Whether the last write failed, and may have written a part.
+    is_partial: bool,
     unsynced_since: Option<Instant>,
 }
 
@@ -58,7 +64,16 @@ impl Writer {
         let file = create(&settings.folder.join(CURRENT)).map_err(failed)?;
         let (first, head, torn) = go_on(&settings.folder, &file).map_err(failed)?;
         let length = file.metadata().map_err(failed)?.len();
-        let mut writer = Self { settings, state, file, length, first, head, unsynced_since: None };
+        let mut writer = Self {
+            settings,
+            state,
+            file,
+            length,
+            first,
+            head,
+            is_partial: true,
+            unsynced_since: None,
+        };
         if torn {
             let gap = writer.lines(&[AuditEvent::gap(1, TORN)]);
             writer.append(&gap).map_err(|error| {
@@ -71,34 +86,41 @@ impl Writer {
     /// Writes what comes until nobody sends any more.
     pub fn run(mut self, events: &Receiver<AuditEvent>) {
         let mut is_over = false;
+        let mut has_many = false;
         while !is_over {
             let mut some = Vec::new();
             match events.recv_timeout(SYNCED_WITHIN) {
-                Ok(event) => some.push(event),
+                Ok(event) => {
+                    some.push(event);
+                    if !has_many && !self.state.is_closing.load(Ordering::Relaxed) {
+                        std::thread::sleep(GATHERED_FOR);
+                    }
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => is_over = true,
             }
             some.extend(events.try_iter().take(MAX_AT_ONCE));
+            has_many = some.len() > MAX_AT_ONCE;
             some.extend(self.state.logins.due(is_over));
             let lost = self.state.lost.swap(0, Ordering::Relaxed);
             if lost > 0 {
                 some.push(AuditEvent::gap(lost, QUEUE_FULL));
             }
             if !some.is_empty() {
-                self.write(&some, is_over);
+                self.write(&some);
             }
             self.sync(is_over);
         }
     }
 
-    /// Writes lines, and tries again until they are written; at the end of the server once.
-    fn write(&mut self, events: &[AuditEvent], is_last: bool) {
+    /// Writes lines, and tries again until they are written, or the server ends.
+    fn write(&mut self, events: &[AuditEvent]) {
         let lines = self.lines(events);
         while let Err(error) = self.append(&lines) {
             if !self.state.is_failing.swap(true, Ordering::Relaxed) {
                 tracing::error!(%error, "the audit cannot be written; it is tried again");
             }
-            if is_last {
+            if self.state.is_closing.load(Ordering::Relaxed) {
                 tracing::error!(lines = events.len(), "the last lines of the audit are lost");
                 return;
             }
@@ -127,10 +149,14 @@ impl Writer {
     }
 
     fn append(&mut self, lines: &str) -> io::Result<()> {
-        // A part of it may have been written before the disk was full.
-        self.file.set_len(self.length)?;
-        self.file.seek(SeekFrom::Start(self.length))?;
+        if self.is_partial {
+            // A part of it may have been written before the disk was full.
+            self.file.set_len(self.length)?;
+            self.file.seek(SeekFrom::Start(self.length))?;
+        }
+        self.is_partial = true;
         self.file.write_all(lines.as_bytes())?;
+        self.is_partial = false;
         self.length += lines.len() as u64;
         self.unsynced_since.get_or_insert_with(Instant::now);
         if self.length >= self.settings.file_size.bytes().max(1)
