@@ -243,7 +243,11 @@ impl Config {
             ca_file: sources.file(&CA_FILE, ca_file)?,
             publish_starts: sources.get(&PUBLISH_STARTS, None, boolean)?,
             image_trees: sources.get(&IMAGE_TREES, None, boolean)?,
-            share_link: sources.maybe(&SHARE_LINK, member.and_then(|member| member.share_link), rate)?,
+            share_link: sources.maybe(
+                &SHARE_LINK,
+                member.and_then(|member| member.share_link),
+                rate,
+            )?,
             trusted_keys: sources.get(&TRUSTED_KEYS, None, keys)?,
             traces: sources.traces(),
             workers: sources.get(&WORKERS, sql.and_then(|sql| sql.workers), number)?,
