@@ -182,6 +182,16 @@ pub struct Config {
     pub errors: ConfigValue<ErrorForm>,
 }
 
+/// Returns the option with authorities of registries.
+fn ca_file(cli: &Cli) -> Option<PathBuf> {
+    match &cli.command {
+        Command::Up(up) => up.ca_file.clone(),
+        Command::Node(node) => node.ca_file.clone(),
+        Command::Image(image) => image.ca_file.clone(),
+        _ => None,
+    }
+}
+
 impl Config {
     /// Merges options, variables, file and defaults.
     ///
@@ -198,12 +208,6 @@ impl Config {
             Command::Up(up) => (up.listen, Some(&up.member)),
             Command::Node(node) => (None, Some(&node.member)),
             _ => (None, None),
-        };
-        let ca_file = match &cli.command {
-            Command::Up(up) => up.ca_file.clone(),
-            Command::Node(node) => node.ca_file.clone(),
-            Command::Image(image) => image.ca_file.clone(),
-            _ => None,
         };
         let token_file = member.and_then(|member| member.token_file.clone());
         let host = member.and_then(|member| member.name.clone());
@@ -240,7 +244,7 @@ impl Config {
             image_mount: sources.get(&IMAGE_MOUNT, None, str::parse)?,
             raw_images: sources.get(&RAW_IMAGES, None, amount)?,
             image_cache: sources.get(&IMAGE_CACHE, None, amount)?,
-            ca_file: sources.file(&CA_FILE, ca_file)?,
+            ca_file: sources.file(&CA_FILE, ca_file(cli))?,
             publish_starts: sources.get(&PUBLISH_STARTS, None, boolean)?,
             image_trees: sources.get(&IMAGE_TREES, None, boolean)?,
             share_link: sources.maybe(
