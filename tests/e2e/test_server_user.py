@@ -215,7 +215,7 @@ def test_a_server_that_was_taken_over_asks_its_broker_in_vain(site: Site) -> Non
             assert answer(broker) != 0, (operation, argument)
         # Files are opened as the user of a connection to the server, which the kernel names. A
         # socket at which root listens, or a pair, says nothing of a user.
-        for connection in not_accepted(site.server.folder):
+        for connection in not_accepted(site.server.folder, site.pid):
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             send(broker, (2).to_bytes(4, "little") + bytes(4), [theirs.fileno(), connection])
             assert answer(broker) == 0
@@ -271,8 +271,15 @@ def answer(of: socket.socket) -> int:
     return int.from_bytes(of.recv(4), "little")
 
 
-def not_accepted(folder: Path) -> Iterator[int]:
+def not_accepted(folder: Path, server: int) -> Iterator[int]:
     """What is no connection of a user to the server."""
+    # The server's own listeners: root has made them.
+    listeners = subprocess.run(["ss", "-xlH"], check=True, capture_output=True, text=True).stdout
+    inodes = {row.split()[5] for row in listeners.splitlines() if str(folder) in row}
+    own = [number for inode, number in sockets(server).items() if inode in inodes]
+    assert len(own) >= 2, listeners
+    for number in own:
+        yield copied(server, number)
     with Path("/dev/null").open() as file:
         yield file.fileno()
     pair = socket.socketpair()
@@ -316,11 +323,16 @@ def stolen(server: int, broker: int) -> socket.socket:
     peers = {row[5]: row[7] for row in rows if len(row) > 7 and row[0] == "u_seq"}
     [theirs] = [inode for inode in sockets(broker) if inode in peers]
     number = sockets(server)[peers[theirs]]
+    return socket.socket(fileno=copied(server, number))
+
+
+def copied(of: int, number: int) -> int:
+    """A copy of a descriptor of another process."""
     get = ctypes.CDLL(None, use_errno=True).syscall
-    with PidFd(server) as process:
-        copied = get(PIDFD_GETFD, process, number, 0)
-    assert copied >= 0, os.strerror(ctypes.get_errno())
-    return socket.socket(fileno=copied)
+    with PidFd(of) as process:
+        copy = int(get(PIDFD_GETFD, process, number, 0))
+    assert copy >= 0, os.strerror(ctypes.get_errno())
+    return copy
 
 
 def sockets(pid: int) -> dict[str, int]:

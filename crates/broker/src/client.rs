@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use rustix::net::{Shutdown, shutdown};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use snowmelt_kernel::packet;
 use snowmelt_sandbox::Privileges;
@@ -121,7 +122,13 @@ impl Broker {
     fn ask(&self, operation: Operation, fds: &[BorrowedFd<'_>]) -> io::Result<Vec<OwnedFd>> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         packet::send(&self.socket, &operation.encode(), fds)?;
-        receive(&self.socket, ANSWER_TIMEOUT)
+        let answered = receive(&self.socket, ANSWER_TIMEOUT);
+        if answered.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut) {
+            // A late answer would be taken for that of the next request. The broker ends, and the
+            // server with it.
+            let _ = shutdown(&self.socket, Shutdown::Both);
+        }
+        answered
     }
 }
 

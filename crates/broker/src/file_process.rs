@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::fstat;
 use rustix::io::Errno;
+use rustix::net::sockopt::socket_acceptconn;
 use snowmelt_kernel::file_user::become_file_user;
 use snowmelt_kernel::socket::{bound_file, peer_user};
 use snowmelt_kernel::{fds, packet};
@@ -45,6 +46,10 @@ pub(crate) fn run(
 /// many. Names of sockets are any text. Only the file of the socket, which this process has known
 /// since the server was root, says where a connection was accepted.
 fn check_accepted(connection: &OwnedFd, door: &OwnedFd) -> io::Result<()> {
+    // The server's own listener is bound there too, and has root at its other end: who made it.
+    if socket_acceptconn(connection)? {
+        return Err(Errno::PERM.into());
+    }
     let of_door = fstat(door)?;
     let found = fstat(bound_file(connection)?)?;
     let mut is_open = [PollFd::new(connection, PollFlags::RDHUP)];
