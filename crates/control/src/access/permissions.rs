@@ -102,15 +102,22 @@ pub(crate) fn open_to_group(path: &Path, group: Option<&UserGroup>) -> Result<()
     opened.map_err(|error| failure(path, &error.into()))
 }
 
-/// Makes a folder that only its owner may enter, or closes an existing one.
+/// Makes a folder that only its owner may enter, or closes an existing one. Another user may have put a
+/// link there, which is refused.
 fn closed_folder(path: &Path) -> Result<(), ErrorReport> {
-    let failed = |error: io::Error| failure(path, &error);
-    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
-    let found = std::fs::metadata(path).map_err(failed)?;
-    match found.mode() & 0o077 {
-        0 => Ok(()),
-        _ => set_mode(path, &found, 0o700).map_err(failed),
-    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let closed = || -> io::Result<()> {
+        match DirBuilder::new().mode(0o700).create(path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        let folder = rustix::fs::open(path, flags, Mode::empty())?;
+        match rustix::fs::fstat(&folder)?.st_mode & 0o077 {
+            0 => Ok(()),
+            _ => Ok(rustix::fs::fchmod(&folder, Mode::RWXU)?),
+        }
+    };
+    closed().map_err(|error| failure(path, &error))
 }
 
 /// Makes a folder that others may pass through, as sandboxes have to.

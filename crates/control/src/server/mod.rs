@@ -93,10 +93,12 @@ impl ServerProcess {
             tracing::warn!(%error, "the limit of open files stays as it is");
         }
         rootless::enter(&settings)?;
-        permissions::state_folder(&settings.state_dir, settings.group.as_ref())?;
+        let becoming = becoming(&settings)?;
+        // Members of the group may pass once the server has become its user.
+        let group = settings.group.as_ref().filter(|_| becoming.is_none());
+        permissions::state_folder(&settings.state_dir, group)?;
         permissions::open_folder(&settings.run_base)?;
         snowmelt_sandbox::sweep(&settings.run_base).map_err(|error| error.report())?;
-        let becoming = becoming(&settings)?;
         let run_dir = settings.run_base.join(format!("{}-{}", std::process::id(), now_ms()));
         let name = run_dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let control_group = format!("snowmelt/{name}");
@@ -166,13 +168,13 @@ impl Launch {
             // Before anything is swept or bound: a second server must change nothing.
             .then(|| permissions::server_lock(&settings.state_dir))
             .transpose()?;
-        close_state(&settings)?;
         let hosts = settings.cluster.as_ref().map(|cluster| listener::bind(cluster.listen));
         // Bound before the spawner starts: an address in use is an error of the user, and is found
         // at once.
         let hosts = hosts.transpose()?;
         let remote = settings.remote.as_ref().map(|remote| listener::bind(remote.listen));
         let remote = remote.transpose()?;
+        close_state(&settings)?;
         let started = ServerProcess::prepare(settings)?;
         let socket = started.settings.socket.clone();
         let socket = socket.unwrap_or_else(|| started.run_dir.join("api.sock"));

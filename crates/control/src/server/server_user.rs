@@ -149,16 +149,22 @@ impl ServerUser {
     /// user can enter it, nor exchange what root makes there.
     ///
     /// # Errors
-    /// `SM-0505` for a folder that cannot be taken.
+    /// `SM-0505` for a folder of a third user or of many, and for one that cannot be taken.
     pub fn take_back(&self, folder: &Path) -> Result<(), ErrorReport> {
-        let taken = open(folder, FOLDER, Mode::empty()).and_then(|opened| {
-            fchmod(&opened, Mode::RWXU)?;
-            fchown(&opened, Some(Uid::ROOT), None)
-        });
-        match taken {
-            Err(Errno::NOENT) => Ok(()),
-            taken => taken.map_err(|error| failure(folder, &error.into())),
+        let failed = |error: Errno| failure(folder, &error.into());
+        let opened = open(folder, FOLDER, Mode::empty()).map_err(failed)?;
+        let found = fstat(&opened).map_err(failed)?;
+        // A folder that others share, such as /tmp, is not the server's.
+        let is_shared = Mode::from_raw_mode(found.st_mode).contains(Mode::SVTX);
+        if is_shared || (found.st_uid != self.user && found.st_uid != 0) {
+            let message =
+                format!("{} is no folder of root or of {} alone", folder.display(), self.name);
+            return Err(ErrorReport::new(Code::STATE, message)
+                .hint("choose another state folder with SNOWMELT_STATE"));
         }
+        // The owner first, who could change the mode again.
+        fchown(&opened, Some(Uid::ROOT), None).map_err(failed)?;
+        fchmod(&opened, Mode::RWXU).map_err(failed)
     }
 
     /// Makes this process the user's, without any capability.
