@@ -125,7 +125,7 @@ impl FileUserThread {
 /// # Errors
 /// The error of the first step that failed; the process must end then.
 pub fn become_file_user(user: &FileUser) -> io::Result<()> {
-    hide_mounts()?;
+    hide_mounts(user)?;
     keep_only_capabilities(&[CAP_DAC_READ_SEARCH, CAP_SETGID, CAP_SETUID])?;
     set_no_new_privs(true)?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
@@ -135,19 +135,20 @@ pub fn become_file_user(user: &FileUser) -> io::Result<()> {
 
 /// Prepares the calling thread, and reports it.
 fn is_ready(user: &FileUser, began: &SyncSender<io::Result<()>>) -> bool {
-    let result = hide_mounts().and_then(|()| take_rights(user, CapabilitySet::empty()));
+    let result = hide_mounts(user).and_then(|()| take_rights(user, CapabilitySet::empty()));
     let is_ready = result.is_ok();
     began.send(result).is_ok() && is_ready
 }
 
 /// Gives the calling thread a mount namespace without `/proc` and without file systems of users. Later
 /// mounts do not appear in it.
-fn hide_mounts() -> io::Result<()> {
+fn hide_mounts(user: &FileUser) -> io::Result<()> {
     unshare(flags::MOUNT)?;
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
     for _ in 0..MAX_ROUNDS {
         let list = fs::read_to_string("/proc/thread-self/mountinfo")?;
-        let mut of_users: Vec<PathBuf> = mounts(&list, is_of_user).collect();
+        let hidden = if user.user == 0 { is_of_user } else { is_closed };
+        let mut of_users: Vec<PathBuf> = mounts(&list, hidden).collect();
         // Outer ones first: the way to an inner one would lead through what its user answers.
         of_users.sort_by_key(|path| path.components().count());
         // Users may remove and rename the folders meanwhile: the next list says what is left.
@@ -187,8 +188,18 @@ fn mounts(list: &str, is_wanted: fn(&str, &str) -> bool) -> impl Iterator<Item =
 /// Whether a file system is answered by a program of a user other than root.
 fn is_of_user(kind: &str, options: &str) -> bool {
     let of_user = |option: &str| option.strip_prefix("user_id=").is_some_and(|user| user != "0");
-    let is_fuse = kind == "fuse" || kind == "fuseblk" || kind.starts_with("fuse.");
-    is_fuse && options.split(',').any(of_user)
+    is_fuse(kind) && options.split(',').any(of_user)
+}
+
+/// Whether a file system is closed to users other than root: one of a user, or one of root's own. The
+/// kernel lets a process in whose own number is root's, which that of a file user still is.
+fn is_closed(kind: &str, options: &str) -> bool {
+    let is_private = || !options.split(',').any(|option| option == "allow_other");
+    is_of_user(kind, options) || (is_fuse(kind) && is_private())
+}
+
+fn is_fuse(kind: &str) -> bool {
+    kind == "fuse" || kind == "fuseblk" || kind.starts_with("fuse.")
 }
 
 fn take_rights(user: &FileUser, kept: CapabilitySet) -> io::Result<()> {
@@ -317,5 +328,11 @@ mod tests {
         {
             assert_eq!(found(kind, options), None, "{kind} {options}");
         }
+        // What root keeps for itself is closed to others as well.
+        let found = |kind: &str, options: &str| mounts(&list(kind, options), is_closed).next();
+        assert_eq!(found("fuse.s3fs", "rw,user_id=0,group_id=0"), path);
+        assert_eq!(found("fuse.sshfs", "rw,user_id=1000,group_id=1000,allow_other"), path);
+        assert_eq!(found("fuse.s3fs", "rw,user_id=0,group_id=0,allow_other"), None);
+        assert_eq!(found("ext4", "rw"), None);
     }
 }
