@@ -202,7 +202,10 @@ impl TenantQuotas {
             match self.try_room(holder) {
                 Ok(()) => return Ok(()),
                 // Nothing that is given back helps at the end of a day.
-                Err(reached) if reached.after_s != Some(AGAIN_AFTER_S) => {
+                Err(reached)
+                    if reached.kind == QuotaKind::GibSecondsPerDay
+                        || reached.after_s != Some(AGAIN_AFTER_S) =>
+                {
                     return Err(self.refusal(reached));
                 }
                 Err(_) => freed.await,

@@ -115,6 +115,8 @@ impl Writer {
 
     /// Writes lines, and tries again until they are written, or the server ends.
     fn write(&mut self, events: &[AuditEvent]) {
+        let head = self.head.clone();
+        let first = self.first;
         let lines = self.lines(events);
         while let Err(error) = self.append(&lines) {
             if !self.state.is_failing.swap(true, Ordering::Relaxed) {
@@ -122,6 +124,10 @@ impl Writer {
             }
             if self.state.is_closing.load(Ordering::Relaxed) {
                 tracing::error!(lines = events.len(), "the last lines of the audit are lost");
+                // What is written after all follows the last line that is there.
+                self.head = head;
+                self.first = first;
+                self.state.lost.fetch_add(events.len() as u64, Ordering::Relaxed);
                 return;
             }
             std::thread::sleep(AGAIN_AFTER);
