@@ -8,7 +8,7 @@
 //! Invariant: a look takes a small part of the lane's time, whatever the sandboxes do: the next one
 //! comes later when it took long.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -65,49 +65,60 @@ impl Service {
     }
 
     fn too_large(&mut self) -> Vec<SandboxToken> {
-        let first: HashMap<i32, SandboxToken> = self
-            .records
-            .iter()
-            .filter(|(_, record)| record.pid != 0)
-            .map(|(token, record)| (record.pid, *token))
-            .collect();
-        let processes = processes();
-        let mut members: HashMap<SandboxToken, Vec<i32>> = HashMap::new();
-        for pid in processes.keys() {
-            if let Some(token) = sandbox_of(*pid, &first, &processes) {
-                members.entry(token).or_default().push(*pid);
+        let mut used = self.used(|_, process| process.bytes, |_| true);
+        let exact = |pid: i32, process: &ProcessMemory| exact(pid, process.bytes);
+        for pause in SECOND_LOOKS {
+            let is_over = |(token, used): (&SandboxToken, &ByteSize)| {
+                let record = self.records.get(token);
+                record.is_some_and(|record| *used > record.group.memory_limit()).then_some(*token)
+            };
+            let suspects: HashSet<SandboxToken> = used.iter().filter_map(is_over).collect();
+            if suspects.is_empty() {
+                break;
+            }
+            std::thread::sleep(pause);
+            // Pages that processes share after a fork count for each of them so far. Between vfork and
+            // exec a process has all memory of its parent, also for the kernel's shares: a later look
+            // finds that it has its own. Processes are listed again, for a program may hand its memory
+            // to a new one.
+            let again = self.used(exact, |token| suspects.contains(token));
+            for token in suspects {
+                let now = again.get(&token).copied().unwrap_or(ByteSize(0));
+                used.entry(token).and_modify(|used| *used = now.min(*used));
             }
         }
         let mut over = Vec::new();
-        for (token, pids) in members {
+        for (token, used) in used {
             let Some(record) = self.records.get(&token) else { continue };
-            let scratch = scratch_of(record.pid);
-            let private = |pid: &i32| processes.get(pid).map_or(0, |process| process.bytes);
-            let limit = record.group.memory_limit();
-            let mut used = ByteSize(pids.iter().map(private).sum::<u64>() + scratch);
-            for pause in SECOND_LOOKS {
-                if used <= limit {
-                    break;
-                }
-                std::thread::sleep(pause);
-                // Pages that processes share after a fork count for each of them so far. Between vfork
-                // and exec a process has all memory of its parent, also for the kernel's shares: the
-                // next look finds that it has its own.
-                let exact = |pid: &i32| exact(*pid, own_bytes(*pid));
-                used = used.min(ByteSize(pids.iter().map(exact).sum::<u64>() + scratch));
-            }
             if self.groups.count_memory(&record.group, used) {
                 over.push(token);
             }
         }
         over
     }
-}
 
-/// The private memory of a process now; 0 if it has ended.
-fn own_bytes(pid: i32) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/status"));
-    text.map_or(0, |text| status(&text).bytes)
+    /// Adds up the memory of sandboxes that are asked for.
+    fn used(
+        &self,
+        bytes: impl Fn(i32, &ProcessMemory) -> u64,
+        is_asked: impl Fn(&SandboxToken) -> bool,
+    ) -> HashMap<SandboxToken, ByteSize> {
+        let started = self.records.iter().filter(|(_, record)| record.pid != 0);
+        let first: HashMap<i32, SandboxToken> =
+            started.map(|(token, record)| (record.pid, *token)).collect();
+        let processes = processes();
+        let mut used: HashMap<SandboxToken, ByteSize> = HashMap::new();
+        for (pid, process) in &processes {
+            let Some(token) = sandbox_of(*pid, &first, &processes).filter(&is_asked) else {
+                continue;
+            };
+            let sum = used.entry(token).or_insert_with(|| {
+                ByteSize(self.records.get(&token).map_or(0, |record| scratch_of(record.pid)))
+            });
+            sum.0 += bytes(*pid, process);
+        }
+        used
+    }
 }
 
 /// All processes of the spawner's pid namespace.
