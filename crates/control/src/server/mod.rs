@@ -247,13 +247,14 @@ impl Launch {
         };
         let leasing = Arc::clone(&platform.leases).serve(self.leases, ending.over.clone());
         let (served, joined, leased) = tokio::join!(serving, joining, leasing);
-        platform.audit.close().await;
         // What its connections had asked for is cancelled now.
         platform.images.idle(END_TIMEOUT).await;
         platform.queries.cleaned(END_TIMEOUT).await;
         // After all who hold leases: their sandboxes are ended by them, with the reasons that they
         // know.
         let stopped = node.stop().await.map_err(|error| error.report());
+        // After all whose ends it tells.
+        platform.audit.close().await;
         let _ = std::fs::remove_file(&self.socket);
         let _ = std::fs::remove_file(lease_socket(&self.socket));
         served.and(joined).and(leased).and(stopped)

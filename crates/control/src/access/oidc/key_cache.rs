@@ -1,6 +1,6 @@
 //! The keys of an issuer, kept and read again.
 //!
-//! Invariants: a token with a key that is known waits for nothing. Whatever tokens come, the issuer
+//! Invariants: a token with a key that was read lately waits for nothing. Whatever tokens come, the issuer
 //! is asked at most once in [`MIN_INTERVAL`]. Keys older than a limit accept no token.
 
 use std::sync::{Arc, PoisonError, RwLock};
@@ -17,6 +17,10 @@ const MIN_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The age of keys from which on they are read again.
 const REFRESHED_AFTER: Duration = Duration::from_secs(600);
+
+/// The age of keys from which on a request waits until they were read again, or the issuer did not
+/// answer: the issuer may have removed one.
+const MAX_UNREFRESHED: Duration = Duration::from_secs(1200);
 
 /// The keys of an issuer. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -48,7 +52,10 @@ impl IssuerKeys {
     /// # Errors
     /// The issuer does not answer, and there are no keys that are new enough.
     pub async fn with(&self, kid: Option<&str>) -> Result<Arc<IssuerKeySet>, String> {
-        if let Some(known) = self.usable().filter(|known| has(known, kid)) {
+        // Keys that the issuer may have removed for long are used only if it does not answer.
+        let is_known =
+            |known: &KnownKeys| has(known, kid) && known.read.elapsed() <= MAX_UNREFRESHED;
+        if let Some(known) = self.usable().filter(is_known) {
             if known.read.elapsed() > REFRESHED_AFTER {
                 self.refresh_meanwhile();
             }
@@ -58,7 +65,7 @@ impl IssuerKeys {
         // Another request may have read them while this one waited.
         let known = self.usable();
         let is_due = attempted.is_none_or(|last| last.elapsed() >= MIN_INTERVAL);
-        if !is_due || known.as_ref().is_some_and(|known| has(known, kid)) {
+        if !is_due || known.as_ref().is_some_and(is_known) {
             return known.map(|known| known.set).ok_or_else(|| {
                 format!("{} did not answer a moment ago, and is asked again soon", self.issuer)
             });

@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use snowmelt_kernel::lock::{Lock, LockMode};
 use snowmelt_types::{Code, ErrorReport};
 
 use super::chain::{CURRENT, ChainHead, LinePlace, closed_name, files};
@@ -50,6 +51,8 @@ pub(super) struct Writer {
     /// Whether the last write failed, and may have written a part.
     is_partial: bool,
     unsynced_since: Option<Instant>,
+    // One server for each folder: two would cut each other's lines.
+    _lock: Lock,
 }
 
 impl Writer {
@@ -61,6 +64,13 @@ impl Writer {
                 .hint("make room, or name another folder: audit.folder (SNOWMELT_AUDIT_FOLDER)")
         };
         prepare(&settings.folder).map_err(failed)?;
+        let lock = File::open(&settings.folder);
+        let lock = lock.and_then(|folder| Lock::attempt(folder, LockMode::Exclusive));
+        let lock = lock.map_err(failed)?.ok_or_else(|| {
+            let folder = settings.folder.display();
+            ErrorReport::new(Code::AUDIT, format!("another server writes the audit in {folder}"))
+                .hint("name a folder for each server: audit.folder (SNOWMELT_AUDIT_FOLDER)")
+        })?;
         let file = create(&settings.folder.join(CURRENT)).map_err(failed)?;
         let (first, head, torn) = go_on(&settings.folder, &file).map_err(failed)?;
         let length = file.metadata().map_err(failed)?.len();
@@ -73,6 +83,7 @@ impl Writer {
             head,
             is_partial: true,
             unsynced_since: None,
+            _lock: lock,
         };
         if torn {
             let gap = writer.lines(&[AuditEvent::gap(1, TORN)]);
