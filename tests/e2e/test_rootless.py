@@ -158,10 +158,16 @@ def handler(event):
     return made
 """
 
-SCRATCH = """def handler(event):
-    with open("/tmp/large", "wb") as file:
-        while True:
-            file.write(bytes(1 << 20))
+SCRATCH = """import time
+
+def handler(event):
+    with open("/tmp/large", "wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(1 << 20))
+        except OSError:
+            # It may be full before the lane has looked.
+            time.sleep(600)
 """
 
 
