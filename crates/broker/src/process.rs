@@ -19,6 +19,7 @@ use snowmelt_kernel::packet::{self, Packet};
 use snowmelt_kernel::{fds, process};
 
 use crate::file_process::{self, FileService};
+use crate::images_command;
 use crate::message::{BrokerSetup, Operation, REQUEST_BYTES, StartedProgram, answer};
 use crate::targets::Targets;
 
@@ -195,18 +196,20 @@ impl BrokerLoop {
     }
 
     fn start(&mut self, program: StartedProgram, input: OwnedFd) -> io::Result<OwnedFd> {
-        let mut command = Command::new(&self.setup.program);
-        command.current_dir("/").stdin(Stdio::from(input)).stdout(Stdio::null());
-        match program {
-            // Where and with whose ids it works is not the server's to say.
-            StartedProgram::Spawner => command.args(["internal", "spawner", &self.setup.spawner]),
-            // One heap for all threads, because the remains of one for each add up; and the memory
-            // of a request is returned immediately.
-            StartedProgram::Images => command
-                .args(["internal", "images"])
-                .args([self.setup.user, self.setup.group].map(|number| number.to_string()))
-                .envs([("MALLOC_ARENA_MAX", "1"), ("MALLOC_MMAP_THRESHOLD_", "524289")]),
+        let mut command = match program {
+            StartedProgram::Spawner => {
+                let mut command = Command::new(&self.setup.program);
+                // Where and with whose ids it works is not the server's to say.
+                command.args(["internal", "spawner", &self.setup.spawner]);
+                command
+            }
+            StartedProgram::Images => {
+                let mut command = images_command(&self.setup.program);
+                command.args([self.setup.user, self.setup.group].map(|number| number.to_string()));
+                command
+            }
         };
+        command.current_dir("/").stdin(Stdio::from(input)).stdout(Stdio::null());
         let child = command.spawn()?;
         // Children are reaped by this thread only, so the id is still that of the child.
         let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;

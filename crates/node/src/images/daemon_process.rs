@@ -3,11 +3,11 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Signal, pidfd_send_signal};
-use snowmelt_broker::{Broker, StartedProgram};
+use snowmelt_broker::{Broker, StartedProgram, images_command};
 
 /// A daemon that was started.
 #[derive(Debug)]
@@ -23,11 +23,8 @@ impl DaemonProcess {
         if let Some(broker) = Broker::installed() {
             return broker.start(StartedProgram::Images, input.as_fd()).map(Self::Delegated);
         }
-        let mut command = Command::new(program);
-        // One heap for all threads, because the remains of one for each add up; and the memory of a
-        // request is returned immediately.
-        command.envs([("MALLOC_ARENA_MAX", "1"), ("MALLOC_MMAP_THRESHOLD_", "524289")]);
-        command.args(["internal", "images"]).stdin(Stdio::from(input)).stdout(Stdio::null());
+        let mut command = images_command(program);
+        command.stdin(Stdio::from(input)).stdout(Stdio::null());
         // The command holds the daemon's end of the socket, and is dropped here: with it open, the
         // end of the daemon would not be seen.
         command.spawn().map(Self::Own)
