@@ -186,11 +186,12 @@ impl Functions {
             is_none || !matches!(lease, Err(snowmelt_node::Error::NoRoom(_)))
         };
         let leased = leased.into_iter().filter(has_room);
-        let slot = |(lease, room): (snowmelt_node::Result<InstanceLease>, HeldRoom)| {
+        let slot = |lease: snowmelt_node::Result<InstanceLease>, room: HeldRoom| {
             let here = |lease| Acquired::Here(lease, self.placements().here());
             CallSlot::Acquired(Box::new(lease.map(here).map_err(|error| error.report())), room)
         };
-        permits.into_iter().zip(leased.zip(rooms).map(slot)).collect()
+        let slots = leased.zip(rooms).map(|(lease, room)| slot(lease, room));
+        permits.into_iter().zip(slots).collect()
     }
 
     /// Begins no further call.

@@ -75,9 +75,9 @@ impl TokenClaims {
     /// Returns a time in milliseconds since 1970; the claim has seconds, perhaps with a fraction.
     fn time(&self, claim: &str) -> Result<Option<u64>, TokenFlaw> {
         /// The year 9999.
-        const MOST_S: f64 = 253_402_300_800.0;
+        const MAX_SECONDS: f64 = 253_402_300_800.0;
         let Some(value) = self.0.get(claim) else { return Ok(None) };
-        let seconds = value.as_f64().filter(|seconds| (0.0..=MOST_S).contains(seconds));
+        let seconds = value.as_f64().filter(|seconds| (0.0..=MAX_SECONDS).contains(seconds));
         seconds.map(|seconds| Some((seconds * 1000.0) as u64)).ok_or(TokenFlaw::Times)
     }
 

@@ -32,7 +32,7 @@ impl RoomAmount {
     }
 }
 
-/// Who wants room: a call of a function, a query, a burst.
+/// A holder of room: a call of a function, a query, a burst.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RoomHolder {
     /// The name for messages, as `function f`.

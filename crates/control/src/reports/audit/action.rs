@@ -13,7 +13,7 @@ use super::event::{ActionLine, AuditEvent};
 /// The longest text that a line takes over from a request.
 const MAX_TEXT: usize = 256;
 
-/// Who does what, as far as a request says.
+/// An action and who does it, as far as a request says.
 #[derive(Debug)]
 pub(crate) struct AuditedRequest {
     pub principal: String,

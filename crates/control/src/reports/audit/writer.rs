@@ -22,7 +22,7 @@ use super::event::AuditEvent;
 use super::{AuditSettings, AuditState};
 
 /// The time after which what was written is on the disk.
-const SYNCED_WITHIN: Duration = Duration::from_secs(1);
+const SYNC_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The pause after a write that failed.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -100,7 +100,7 @@ impl Writer {
         let mut has_many = false;
         while !is_over {
             let mut some = Vec::new();
-            match events.recv_timeout(SYNCED_WITHIN) {
+            match events.recv_timeout(SYNC_TIMEOUT) {
                 Ok(event) => {
                     some.push(event);
                     if !has_many && !self.state.is_closing.load(Ordering::Relaxed) {
@@ -211,7 +211,7 @@ impl Writer {
     }
 
     fn sync(&mut self, at_once: bool) {
-        let is_due = |since: Instant| at_once || since.elapsed() >= SYNCED_WITHIN;
+        let is_due = |since: Instant| at_once || since.elapsed() >= SYNC_TIMEOUT;
         if self.unsynced_since.is_some_and(is_due) {
             self.unsynced_since = None;
             if let Err(error) = self.file.sync_data() {

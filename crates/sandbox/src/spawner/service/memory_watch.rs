@@ -68,11 +68,11 @@ impl Service {
         let mut used = self.used(|_, process| process.bytes, |_| true);
         let exact = |pid: i32, process: &ProcessMemory| exact(pid, process.bytes);
         for pause in SECOND_LOOKS {
-            let is_over = |(token, used): (&SandboxToken, &ByteSize)| {
+            let is_over = |token: &SandboxToken| {
                 let record = self.records.get(token);
-                record.is_some_and(|record| *used > record.group.memory_limit()).then_some(*token)
+                record.is_some_and(|record| used[token] > record.group.memory_limit())
             };
-            let suspects: HashSet<SandboxToken> = used.iter().filter_map(is_over).collect();
+            let suspects: HashSet<SandboxToken> = used.keys().copied().filter(is_over).collect();
             if suspects.is_empty() {
                 break;
             }
