@@ -164,6 +164,11 @@ fn can_trace() -> bool {
 /// Kills the spawner at its n-th call after a request, for every n until it has answered; the
 /// server dies at the same time.
 fn kill_at_each_step(prepare: &[&str], word: &str, stride: usize) {
+    kill_at_each_call("all", prepare, word, stride);
+}
+
+/// [`kill_at_each_step`] with the n-th of these calls only.
+fn kill_at_each_call(calls: &str, prepare: &[&str], word: &str, stride: usize) {
     if !can_trace() {
         return;
     }
@@ -171,11 +176,11 @@ fn kill_at_each_step(prepare: &[&str], word: &str, stride: usize) {
     for step in (first..).step_by(stride) {
         let mut server = Server::start();
         server.must(prepare);
-        let inject = format!("inject=all:signal=SIGKILL:when={step}");
+        let inject = format!("inject={calls}:signal=SIGKILL:when={step}");
         let tracer = Tracer::attach(server.spawner, &["-e", &inject], Path::new("/dev/null"));
         let answer = server.ask(word);
         let over = answer == "ok" && server.spawner_lives();
-        server.kill_and_sweep(&format!("{word}, killed at call {step} of every {stride}"));
+        server.kill_and_sweep(&format!("{word}, killed at call {step} of {calls}, every {stride}"));
         tracer.detach();
         if over {
             assert!(step > 2, "{word} took {step} calls");
@@ -213,6 +218,13 @@ fn killed_while_a_program_ends() {
 #[test]
 fn killed_while_a_zygote_starts() {
     kill_at_each_step(&["start"], "zygote", 11);
+}
+
+/// One of these calls opens the map of user ids, for which the new process waits: it does not wait
+/// for a dead spawner, whose socket it would keep open.
+#[test]
+fn killed_while_a_zygote_waits_for_its_id_maps() {
+    kill_at_each_call("openat", &["start"], "zygote", 1);
 }
 
 #[test]

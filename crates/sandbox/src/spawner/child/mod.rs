@@ -130,6 +130,9 @@ impl Child<'_> {
             }
             ChildKind::Zygote { root, sync, shares_id } => {
                 self.enter_root(root)?;
+                // It has a copy of each socket of the spawner. If it waited for a dead one, neither
+                // it nor the server would ever read an end of file.
+                doing("set the parent-death signal", self.tie_to_spawner())?;
                 // The spawner writes the id maps meanwhile; without them there is no user 0 to
                 // become.
                 doing("wait for the spawner", sync::wait_for_go(sync))?;

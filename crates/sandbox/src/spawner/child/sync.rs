@@ -38,7 +38,8 @@ pub(in crate::spawner) fn send_go(socket: impl AsFd) -> io::Result<()> {
     packet::send(socket, b"go", &[])
 }
 
-/// Waits for [`send_go`]; fails if the spawner has ended.
+/// Waits for [`send_go`]. The caller ends with the spawner: it has the other end of the socket too,
+/// so no end of file would wake it.
 pub(super) fn wait_for_go(socket: impl AsFd) -> io::Result<()> {
     match packet::receive(socket, &mut [0; 8])?.length {
         0 => Err(io::ErrorKind::BrokenPipe.into()),
