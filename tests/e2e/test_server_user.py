@@ -1,12 +1,8 @@
 """A server that gives up root: who its processes are, and what it can still do."""
 
-import array
-import contextlib
-import ctypes
 import errno
 import json
 import os
-import select
 import shutil
 import signal
 import socket
@@ -16,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Snowmelt, descendants, wait_for
+from taken_descriptors import PidFd, answer, copied, send, sockets, stolen
 
 from common.paths import SNOWMELT
 
@@ -31,7 +28,8 @@ def handler(event):
 """
 
 NONE = "0000000000000000"
-PIDFD_GETFD = 438
+# CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_PTRACE, CAP_SYS_ADMIN.
+NETWORKS = f"{1 << 12 | 1 << 13 | 1 << 19 | 1 << 21:016x}"
 
 
 class Site:
@@ -115,6 +113,9 @@ def test_each_process_has_the_rights_that_it_needs(site: Site, code: Path) -> No
         # The spawner is root; all that runs in sandboxes has users of its own.
         if "internal spawner" in line:
             assert found["Uid"].split()[0] == "0", line
+        elif "internal networks" in line:
+            assert found["Uid"].split() == [str(SERVER)] * 4 and found["NoNewPrivs"] == "1"
+            assert found["CapEff"] == found["CapPrm"] == NETWORKS
         else:
             assert found["Uid"].split()[0] not in ("0", str(SERVER)), line
     assert state(broker)["Uid"].split()[0] == "0"
@@ -210,7 +211,16 @@ def test_a_server_that_was_taken_over_asks_its_broker_in_vain(site: Site) -> Non
         for request in (b"x", b"x" * 7, bytes(8), b"\xff" * 8):
             send(broker, request, [])
             assert answer(broker) != 0, request
-        for operation, argument in ((1, 0), (1, 1), (1, 2), (2, 0), (4, 1 << 20), (6, 0), (7, 0)):
+        for operation, argument in (
+            (1, 0),
+            (1, 1),
+            (1, 2),
+            (1, 3),
+            (2, 0),
+            (4, 1 << 20),
+            (6, 0),
+            (7, 0),
+        ):
             send(broker, operation.to_bytes(4, "little") + argument.to_bytes(4, "little"), [])
             assert answer(broker) != 0, (operation, argument)
         # Files are opened as the user of a connection to the server, which the kernel names. A
@@ -241,34 +251,6 @@ def test_a_warm_call_and_a_burst_work(site: Site, code: Path) -> None:
     )
     done = site.server.python(program).succeeded()
     assert done.out == "[0, 1, 4, 9, 16, 25, 36, 49]\n[0, 1, 2, 3]\n"
-    networked = (
-        "import snowmelt as sm\nsm.burst(lambda rank: rank, 2, network='job', progress=False)"
-    )
-    refused = site.server.python(networked)
-    assert refused.code != 0 and "server.user" in refused.err, refused.err
-
-
-class PidFd:
-    def __init__(self, pid: int) -> None:
-        self.number = os.pidfd_open(pid)
-
-    def __enter__(self) -> int:
-        return self.number
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self.number)
-
-
-def send(to: socket.socket, request: bytes, descriptors: list[int]) -> None:
-    rights = array.array("i", descriptors)
-    more = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if descriptors else []
-    to.sendmsg([request], more)
-
-
-def answer(of: socket.socket) -> int:
-    # Not by a timeout of the socket, which would make the server's own end non-blocking.
-    assert select.select([of], [], [], 20)[0], "no answer"
-    return int.from_bytes(of.recv(4), "little")
 
 
 def not_accepted(folder: Path, server: int) -> Iterator[int]:
@@ -313,34 +295,3 @@ def not_accepted(folder: Path, server: int) -> Iterator[int]:
     finally:
         door.unlink(missing_ok=True)
         aside.rename(door)
-
-
-def stolen(server: int, broker: int) -> socket.socket:
-    """A copy of the socket that leads from the server to its broker."""
-    listed = subprocess.run(["ss", "-xH"], check=True, capture_output=True, text=True).stdout
-    # Type, state, two queues, address and inode, address and inode of the other end.
-    rows = [line.split() for line in listed.splitlines()]
-    peers = {row[5]: row[7] for row in rows if len(row) > 7 and row[0] == "u_seq"}
-    [theirs] = [inode for inode in sockets(broker) if inode in peers]
-    number = sockets(server)[peers[theirs]]
-    return socket.socket(fileno=copied(server, number))
-
-
-def copied(of: int, number: int) -> int:
-    """A copy of a descriptor of another process."""
-    get = ctypes.CDLL(None, use_errno=True).syscall
-    with PidFd(of) as process:
-        copy = int(get(PIDFD_GETFD, process, number, 0))
-    assert copy >= 0, os.strerror(ctypes.get_errno())
-    return copy
-
-
-def sockets(pid: int) -> dict[str, int]:
-    """The sockets of a process, by inode, with their descriptors."""
-    found = {}
-    for entry in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(OSError):
-            kind, _, inode = str(entry.readlink()).partition(":")
-            if kind == "socket":
-                found[inode.strip("[]")] = int(entry.name)
-    return found

@@ -15,7 +15,9 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use snowmelt_kernel::packet;
 use snowmelt_sandbox::Privileges;
 
-use crate::message::{ANSWER_BYTES, BrokerSetup, Operation, StartedProgram, outcome};
+use crate::message::{
+    ANSWER_BYTES, BrokerSetup, Operation, StartedDaemon, StartedProgram, outcome,
+};
 
 /// How long the broker may take to start.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
@@ -97,11 +99,19 @@ impl Broker {
         INSTALLED.get()
     }
 
-    /// Starts a program of the platform as root, with this standard input. Returns its pidfd.
+    /// Starts a daemon with this standard input. Returns its pidfd.
     ///
     /// # Errors
     /// The error of the start.
-    pub fn start(&self, program: StartedProgram, input: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    pub fn start_daemon(
+        &self,
+        daemon: StartedDaemon,
+        input: BorrowedFd<'_>,
+    ) -> io::Result<OwnedFd> {
+        self.start(StartedProgram::Daemon(daemon), input)
+    }
+
+    fn start(&self, program: StartedProgram, input: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         let mut fds = self.ask(Operation::Start(program), &[input])?;
         fds.pop().ok_or_else(|| io::ErrorKind::InvalidData.into())
     }

@@ -25,18 +25,5 @@ mod targets;
 
 pub use client::{Broker, BrokerProcess};
 pub use file_process::FileService;
-pub use message::{BrokerSetup, StartedProgram};
+pub use message::{BrokerSetup, StartedDaemon};
 pub use process::broker_main;
-
-use std::path::Path;
-use std::process::Command;
-
-/// Returns the command that starts the image daemon, by whoever does so.
-pub fn images_command(program: &Path) -> Command {
-    let mut command = Command::new(program);
-    // One heap for all threads, because the remains of one for each add up; and the memory of a
-    // request is returned immediately.
-    command.envs([("MALLOC_ARENA_MAX", "1"), ("MALLOC_MMAP_THRESHOLD_", "524289")]);
-    command.args(["internal", "images"]);
-    command
-}

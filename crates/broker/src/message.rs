@@ -5,7 +5,8 @@
 //! both.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +14,7 @@ use serde::{Deserialize, Serialize};
 /// those of processes that the broker may kill too: the spawner's first lane and init.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct BrokerSetup {
-    /// The program that the broker starts as spawner and as daemon of images.
+    /// The program that the broker starts as spawner and as daemons of the node.
     pub program: PathBuf,
     /// The run directory of the server.
     pub run_dir: PathBuf,
@@ -56,15 +57,44 @@ pub(crate) enum Operation {
 pub enum StartedProgram {
     /// The spawner of sandboxes.
     Spawner,
-    /// The daemon of images.
+    /// A daemon of the node.
+    Daemon(StartedDaemon),
+}
+
+/// A daemon that works for a node with rights that the node may not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartedDaemon {
+    /// The daemon that mounts images.
     Images,
+    /// The daemon that makes networks of jobs.
+    Networks,
+}
+
+impl StartedDaemon {
+    /// Returns the command that starts the daemon, by whoever does so.
+    pub fn command(self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        // One heap for all threads, because the remains of one for each add up; and the memory of a
+        // request is returned immediately.
+        command.envs([("MALLOC_ARENA_MAX", "1"), ("MALLOC_MMAP_THRESHOLD_", "524289")]);
+        command.args(["internal", self.name()]);
+        command
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Images => "images",
+            Self::Networks => "networks",
+        }
+    }
 }
 
 impl Operation {
     pub(crate) fn encode(self) -> [u8; REQUEST_BYTES] {
         let words: [u32; 2] = match self {
             Self::Start(StartedProgram::Spawner) => [1, 0],
-            Self::Start(StartedProgram::Images) => [1, 1],
+            Self::Start(StartedProgram::Daemon(StartedDaemon::Images)) => [1, 1],
+            Self::Start(StartedProgram::Daemon(StartedDaemon::Networks)) => [1, 2],
             Self::OpenFiles => [2, 0],
             Self::Kill => [3, 0],
             Self::CleanLane(lane) => [4, lane],
@@ -83,7 +113,8 @@ impl Operation {
         let argument = u32::from_ne_bytes(argument.try_into().ok()?);
         match (u32::from_ne_bytes(*operation), argument) {
             (1, 0) => Some(Self::Start(StartedProgram::Spawner)),
-            (1, 1) => Some(Self::Start(StartedProgram::Images)),
+            (1, 1) => Some(Self::Start(StartedProgram::Daemon(StartedDaemon::Images))),
+            (1, 2) => Some(Self::Start(StartedProgram::Daemon(StartedDaemon::Networks))),
             (2, 0) => Some(Self::OpenFiles),
             (3, 0) => Some(Self::Kill),
             (4, lane) if lane < MAX_LANE => Some(Self::CleanLane(lane)),
@@ -125,7 +156,8 @@ mod tests {
     fn requests_are_read_as_they_were_sent_and_others_refused() {
         let all = [
             Operation::Start(StartedProgram::Spawner),
-            Operation::Start(StartedProgram::Images),
+            Operation::Start(StartedProgram::Daemon(StartedDaemon::Images)),
+            Operation::Start(StartedProgram::Daemon(StartedDaemon::Networks)),
             Operation::OpenFiles,
             Operation::Kill,
             Operation::CleanLane(3),
@@ -139,7 +171,7 @@ mod tests {
             assert_eq!(Operation::decode(&vec![1; length]), None, "{length} bytes");
         }
         for words in
-            [[0u32, 0], [1, 2], [2, 1], [3, 7], [4, MAX_LANE], [5, 1], [7, 0], [u32::MAX; 2]]
+            [[0u32, 0], [1, 3], [2, 1], [3, 7], [4, MAX_LANE], [5, 1], [7, 0], [u32::MAX; 2]]
         {
             let bytes: Vec<u8> = words.into_iter().flat_map(u32::to_ne_bytes).collect();
             assert_eq!(Operation::decode(&bytes), None, "{words:?}");

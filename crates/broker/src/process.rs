@@ -19,7 +19,6 @@ use snowmelt_kernel::packet::{self, Packet};
 use snowmelt_kernel::{fds, process};
 
 use crate::file_process::{self, FileService};
-use crate::images_command;
 use crate::message::{BrokerSetup, Operation, REQUEST_BYTES, StartedProgram, answer};
 use crate::targets::Targets;
 
@@ -203,8 +202,8 @@ impl BrokerLoop {
                 command.args(["internal", "spawner", &self.setup.spawner]);
                 command
             }
-            StartedProgram::Images => {
-                let mut command = images_command(&self.setup.program);
+            StartedProgram::Daemon(daemon) => {
+                let mut command = daemon.command(&self.setup.program);
                 command.args([self.setup.user, self.setup.group].map(|number| number.to_string()));
                 command
             }

@@ -5,13 +5,14 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use snowmelt_types::{Code, ErrorReport, Report};
 
 use crate::Range;
 use crate::netlink::BatchFailure;
 
 /// An error of this crate.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Serialize, Deserialize, thiserror::Error)]
 pub enum Error {
     /// A step of creating or changing a network failed; the steps before it were undone.
     #[error("the network of job {job} could not be made: cannot {step}: {source}")]
@@ -21,6 +22,7 @@ pub enum Error {
         /// The step, as a verb phrase.
         step: String,
         /// The kernel's error.
+        #[serde(with = "kernel_error")]
         source: io::Error,
     },
     /// The specification is invalid; nothing was created.
@@ -75,6 +77,7 @@ pub enum Error {
         /// The step, as a verb phrase.
         step: String,
         /// The kernel's error.
+        #[serde(with = "kernel_error")]
         source: io::Error,
     },
     /// The lease of a network cannot be written, read or removed.
@@ -83,8 +86,25 @@ pub enum Error {
         /// The file.
         path: PathBuf,
         /// The kernel's error.
+        #[serde(with = "kernel_error")]
         source: io::Error,
     },
+}
+
+/// The kernel's error between two processes: its number, or its text where it has none.
+mod kernel_error {
+    use std::io;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(error: &io::Error, to: S) -> Result<S::Ok, S::Error> {
+        (error.raw_os_error(), error.to_string()).serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<io::Error, D::Error> {
+        let (number, text) = <(Option<i32>, String)>::deserialize(from)?;
+        Ok(number.map_or_else(|| io::Error::other(text), io::Error::from_raw_os_error))
+    }
 }
 
 fn list(addresses: &[IpAddr]) -> String {

@@ -18,11 +18,13 @@
 //! | `egress` | packets of a job to the outside |
 //! | `enforcement` | the addresses that functions may bind and connect to |
 //! | `jobs` | the networks of jobs, from creation to removal |
+//! | `daemon` | a process that makes networks for a node without the rights of root |
 //! | `probe` | features of this machine that job networks need |
 //!
 //! Invariant: a network exists completely or not at all, and only its lease outlives the node. The
 //! next [`Networks::open`] removes it when the kernel has removed the namespace.
 
+mod daemon;
 mod devices;
 mod egress;
 mod enforcement;
@@ -36,6 +38,10 @@ mod probe;
 mod range;
 mod spec;
 
+pub use daemon::{
+    HostNetworks, NamespaceHandle, NetworkDaemon, NetworkHandle, NetworkReport, NetworkUser,
+    network_daemon_main,
+};
 pub use error::Error;
 pub use inspection::{Counters, Listener, NamespaceContents, TracedRoute, Transport, Unsent};
 pub use jobs::{AddressEnforcement, JobNetwork, Lease, Networks, Options, PORT};

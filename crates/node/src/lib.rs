@@ -45,6 +45,7 @@ pub use resources::account::{
 pub use resources::machine::machine_memory;
 pub use resources::pool::RemovalReason;
 pub use snowmelt_ledger::{Capacity, Ledger};
+pub use snowmelt_network::{NetworkUser, network_daemon_main};
 pub use snowmelt_sandbox::{MAX_WRITABLE, may_be_writable};
 pub use times::LOAD_LIMIT;
 pub use user_code::code_package::{PackageAt, PackageSource};

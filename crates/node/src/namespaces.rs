@@ -7,7 +7,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use snowmelt_network::ConfiguredNamespace;
+use snowmelt_network::NamespaceHandle;
 use snowmelt_sandbox::NetworkNamespace;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -29,7 +29,7 @@ pub(crate) struct SpareNamespace {
 #[derive(Debug)]
 pub(crate) struct Fresh {
     pub namespace: NetworkNamespace,
-    pub furnished: ConfiguredNamespace,
+    pub furnished: NamespaceHandle,
 }
 
 impl Precreated {

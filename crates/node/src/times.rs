@@ -8,6 +8,9 @@ use std::time::Duration;
 /// of networks.
 pub(crate) const NETWORK_MADE_AFTER: Duration = Duration::from_millis(20);
 
+/// How long the daemon of networks may take to remove them when the node ends.
+pub(crate) const NETWORKS_END_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// How often the kernel is asked whether all that the ranks of a job sent last has arrived. The
 /// time is a lower bound for the end of a job whose last rank has just sent, and each question
 /// lists its sockets.

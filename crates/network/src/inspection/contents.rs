@@ -30,7 +30,7 @@ pub struct NamespaceContents {
 }
 
 /// TCP data and closes not yet acknowledged, which the kernel goes on sending after functions end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unsent {
     /// The number of unacknowledged bytes.
     pub bytes: u64,

@@ -163,6 +163,11 @@ impl JobNetwork {
         self.prepared.namespace.as_fd()
     }
 
+    /// The cookie of the namespace, which the entries of its functions have.
+    pub(crate) fn cookie(&self) -> u64 {
+        self.prepared.namespace.cookie
+    }
+
     /// The device in the host's namespace that exists as long as any part of the network does.
     pub fn device(&self) -> &str {
         &self.prepared.device

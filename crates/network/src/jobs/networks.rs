@@ -5,6 +5,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
+use serde::{Deserialize, Serialize};
+
 use super::job::JobNetwork;
 use super::lease::{Lease, LeaseFolder};
 use super::state::{HeldLease, NetworkState};
@@ -18,7 +20,7 @@ use crate::{Error, JobSpec, Range, Result};
 pub const PORT: u16 = 4789;
 
 /// The options for job networks on a node.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Options {
     /// The node's folder, for leases.
     pub state: PathBuf,

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use snowmelt_broker::StartedDaemon;
 use snowmelt_image::RunConfig;
 use snowmelt_image::block::OciDigest;
 use snowmelt_image::mount::{Form, supports_takeover};
@@ -21,7 +22,6 @@ use snowmelt_kernel::packet;
 use snowmelt_sandbox::{Base, MountedImage, Root};
 use snowmelt_types::ErrorReport;
 
-use super::daemon_process::DaemonProcess;
 use super::history::ImageHistory;
 use super::message::{
     DaemonControl, DaemonPlace, DaemonRequest, Here, ImageSpec, ON_RAW_FILES, READY,
@@ -32,6 +32,7 @@ use super::resolution::ResolvedImage;
 use super::stores::ImageSettings;
 use super::tree_place::{OwnCluster, TreePlace};
 use super::{Mounted, locked, shown_in};
+use crate::process::daemon::DaemonProcess;
 use crate::{Error, Result};
 
 /// How long a daemon may take to start.
@@ -287,7 +288,7 @@ impl Keeper {
     /// Starts a daemon that continues with all kept mounts.
     fn spawn(&self) -> io::Result<DaemonProcess> {
         let (ours, theirs) = packet::pair()?;
-        let mut daemon = DaemonProcess::start(&self.command, theirs)?;
+        let mut daemon = DaemonProcess::start(StartedDaemon::Images, &self.command, theirs)?;
         let begun = self.begin(&ours);
         if begun.is_err() {
             daemon.end();

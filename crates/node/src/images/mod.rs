@@ -6,7 +6,7 @@
 //! | goes on with what was found before while a registry is silent | `history` |
 //! | stores of blocks, start profiles and raw files | `stores` |
 //! | messages between the node and the daemon | `message`, `packets` |
-//! | the daemon: serves blocks, answers requests for mounts | `daemon`, started by `daemon_process` |
+//! | the daemon: serves blocks, answers requests for mounts | `daemon` |
 //! | the notices that the daemon has sent | `notices` |
 //! | places among the hosts that use the same images | `tree_place` |
 //! | connections to and from these hosts | `peers`, `host_connection` |
@@ -19,7 +19,6 @@
 //! the connection that the kernel needs for a mount, so the daemon or the node alone can die.
 
 mod daemon;
-mod daemon_process;
 mod file_sharing;
 mod history;
 mod host_connection;

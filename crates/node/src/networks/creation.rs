@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use snowmelt_network::Networks;
+use snowmelt_network::HostNetworks;
 
 use super::{JobNetworks, blocking};
 use crate::import_cache::ZygoteMember;
@@ -16,7 +16,7 @@ impl JobNetworks {
     /// pre-created one that is unused, or a new one.
     pub(crate) async fn fresh(
         &self,
-        networks: &Arc<Networks>,
+        networks: &Arc<HostNetworks>,
         zygote: Option<&ZygoteMember>,
     ) -> Result<Fresh> {
         let made = self.room(zygote).take();
@@ -31,7 +31,7 @@ impl JobNetworks {
 
     async fn make_fresh(
         &self,
-        networks: &Arc<Networks>,
+        networks: &Arc<HostNetworks>,
         zygote: Option<&ZygoteMember>,
     ) -> Result<Fresh> {
         let owner = zygote.map(ZygoteMember::zygote);

@@ -3,9 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::Arc;
 
-use snowmelt_network::{Networks, Options};
+use snowmelt_network::{HostNetworks, Options};
 
 use crate::{Error, Result};
 
@@ -29,13 +28,18 @@ const ALL: [(EnforcementChoice, &str); 3] = [
 ];
 
 impl EnforcementChoice {
-    /// Opens the networks of this host; `control_group` is the parent of the groups of all
+    /// Opens the networks of this host by `open`; `control_group` is the parent of the groups of all
     /// functions.
-    pub(crate) fn open(self, control_group: &str, options: Options) -> Result<Arc<Networks>> {
-        let by_notifier = || Ok(Arc::new(Networks::open(options.clone())?));
-        let by_groups = || -> Result<Arc<Networks>> {
+    pub(crate) fn open(
+        self,
+        control_group: &str,
+        options: &Options,
+        open: impl Fn(Options) -> snowmelt_network::Result<HostNetworks>,
+    ) -> Result<HostNetworks> {
+        let by_notifier = || Ok(open(options.clone())?);
+        let by_groups = || -> Result<HostNetworks> {
             let group = Some(unified(control_group)?);
-            Ok(Arc::new(Networks::open(Options { group, ..options.clone() })?))
+            Ok(open(Options { group, ..options.clone() })?)
         };
         match self {
             Self::Notifier => by_notifier(),

@@ -4,27 +4,29 @@
 //! |---|---|
 //! | the network of one job, for the instances that run its ranks | `network` |
 //! | namespaces for jobs, made in advance where a job may follow | `creation` |
+//! | the networks of this process or of a daemon | `opened_networks` |
 //! | the choice of how addresses are enforced | `enforcement` |
 
 mod creation;
 pub(crate) mod enforcement;
 pub(crate) mod network;
+mod opened_networks;
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use snowmelt_broker::Broker;
 use snowmelt_kernel::rootless;
-use snowmelt_network::Networks;
+use snowmelt_network::HostNetworks;
 use snowmelt_sandbox::Spawner;
-use snowmelt_types::{Code, ErrorReport};
 use tokio::sync::Semaphore;
 
 use crate::import_cache::ImportCache;
 use crate::namespaces::{self, Precreated};
 use crate::{Error, Result};
 use enforcement::EnforcementChoice;
+use opened_networks::OpenedNetworks;
 
 /// The networks of jobs on a host, and the parts of the node that they need.
 #[derive(Debug)]
@@ -36,7 +38,9 @@ pub(crate) struct JobNetworks {
     enforcement: EnforcementChoice,
     // The networks are opened in advance, or by the first job with a network. The lock is held
     // while they are opened and for a lookup.
-    networks: Mutex<Option<Arc<Networks>>>,
+    networks: Mutex<Option<OpenedNetworks>>,
+    /// The program of the daemon that makes networks for a server without the rights of root.
+    program: PathBuf,
     /// The place for a pre-created network for the next job of programs. `bound` counts the
     /// networks that may be pre-created on the node.
     precreated: Precreated,
@@ -45,22 +49,38 @@ pub(crate) struct JobNetworks {
 
 impl JobNetworks {
     /// Makes the networks of a node; opens nothing yet. Records of networks go to `folder`;
-    /// `control_group` is the parent of the groups of all functions.
+    /// `control_group` is the parent of the groups of all functions; `program` is this one.
     pub fn new(
         spawner: Spawner,
         imports: ImportCache,
         control_group: String,
         folder: PathBuf,
         enforcement: EnforcementChoice,
+        program: PathBuf,
     ) -> Self {
         let networks = Mutex::default();
         let precreated = Precreated::default();
         let bound = namespaces::bound();
-        Self { spawner, imports, control_group, folder, enforcement, networks, precreated, bound }
+        Self {
+            spawner,
+            imports,
+            control_group,
+            folder,
+            enforcement,
+            networks,
+            program,
+            precreated,
+            bound,
+        }
     }
 
-    fn if_opened(&self) -> Option<Arc<Networks>> {
-        self.networks.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn if_opened(&self) -> Option<Arc<HostNetworks>> {
+        let opened = self.opening();
+        opened.as_ref().map(|opened| Arc::clone(&opened.networks))
+    }
+
+    fn opening(&self) -> MutexGuard<'_, Option<OpenedNetworks>> {
+        self.networks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends the networks of this host, when no function runs any more.
@@ -68,36 +88,43 @@ impl JobNetworks {
         let own = Arc::clone(self);
         // Another thread may be opening the networks, and ending their threads takes time.
         blocking(move || {
-            let networks = &mut own.networks.lock().unwrap_or_else(PoisonError::into_inner);
-            drop(networks.take());
+            drop(own.precreated.take());
+            let opened = own.opening().take();
+            opened.into_iter().for_each(OpenedNetworks::close);
         })
         .await
     }
 
-    /// Returns the networks of this host, which the first call opens; blocks.
-    pub fn opened(&self) -> Result<Arc<Networks>> {
-        let mut networks = self.networks.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(networks) = &*networks {
-            return Ok(Arc::clone(networks));
+    /// Returns the networks of this host, which the first call opens; blocks. Those of a daemon that
+    /// has ended are opened again by another one.
+    pub fn opened(&self) -> Result<Arc<HostNetworks>> {
+        self.opened_with(|opened| Arc::clone(&opened.networks))
+    }
+
+    /// Returns what `take` takes of the networks of this host, as [`Self::opened`].
+    fn opened_with<T>(&self, take: impl FnOnce(&OpenedNetworks) -> T) -> Result<T> {
+        let mut networks = self.opening();
+        if let Some(opened) = networks.as_ref().filter(|opened| !opened.networks.is_over()) {
+            return Ok(take(opened));
         }
-        if Broker::installed().is_some() {
-            return Err(Error::Report(Box::new(no_networks())));
+        if networks.take().is_some() {
+            tracing::warn!("the daemon of networks has ended; another one is started");
         }
         if rootless::entered().is_some() {
             return Err(Error::NeedsRoot { what: "make the network of a job" });
         }
         let options = snowmelt_network::Options::new(self.folder.join("leases"));
-        let opened = self.enforcement.open(&self.control_group, options)?;
-        *networks = Some(Arc::clone(&opened));
-        Ok(opened)
+        let opened = match Broker::installed() {
+            None => OpenedNetworks::own(self.enforcement, &self.control_group, options)?,
+            Some(_) => {
+                let choice = self.enforcement;
+                OpenedNetworks::by_daemon(&self.program, choice, &self.control_group, options)?
+            }
+        };
+        let taken = take(&opened);
+        *networks = Some(opened);
+        Ok(taken)
     }
-}
-
-/// Returns why a server that is not root makes no networks.
-fn no_networks() -> ErrorReport {
-    let message = "a server that has given up root (`server.user`) makes no networks of jobs";
-    ErrorReport::new(Code::OPTION, message)
-        .hint("run bursts without --network, or on a host whose server stays root")
 }
 
 pub(crate) async fn blocking<T: Send + 'static>(

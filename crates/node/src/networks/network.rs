@@ -7,13 +7,16 @@
 
 use std::fmt::Write as _;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use snowmelt_network::{Address, Counters, JobNetwork, JobSpec, RESERVED, Range, Unsent};
+use snowmelt_network::{Address, Counters, JobSpec, NetworkHandle, RESERVED, Range, Unsent};
 use snowmelt_sandbox::{Bind, NetworkNamespace, Sandbox};
+use snowmelt_types::{Code, ErrorReport};
+use tokio::io::unix::AsyncFd;
 
 use super::{JobNetworks, blocking};
 use crate::import_cache::{ImportCoverage, ZygoteMember};
@@ -48,13 +51,15 @@ pub struct HostRanks {
 #[derive(Debug)]
 pub struct RankNetwork {
     // The lock is held for as long as the kernel takes for a request, and never across a wait.
-    network: Arc<Mutex<JobNetwork>>,
+    network: Arc<Mutex<NetworkHandle>>,
     /// The network namespace in which the ranks run.
     pub namespace: NetworkNamespace,
     /// The zygote that forks the ranks; `None` for programs.
     pub(crate) zygote: Option<(Arc<ZygoteMember>, ImportCoverage)>,
     networks: Weak<JobNetworks>,
     files: JobFiles,
+    /// The pidfd of the daemon that holds the ranks to their addresses; `None` if this process does.
+    daemon: Option<OwnedFd>,
 }
 
 impl Drop for RankNetwork {
@@ -88,7 +93,12 @@ impl JobNetworks {
             }
             WarmStart::Program(_) => None,
         };
-        let networks = self.opened()?;
+        let own = Arc::clone(self);
+        // Opening waits for the kernel, and for the daemon where there is one.
+        let opened = blocking(move || {
+            own.opened_with(|opened| (Arc::clone(&opened.networks), opened.daemon_pidfd()))
+        });
+        let (networks, daemon) = opened.await??;
         let member = zygote.as_ref().map(|(member, _)| &**member);
         let fresh = self.fresh(&networks, member).await.inspect_err(|error| {
             if let Some((member, _)) = zygote.as_ref().filter(|_| error.is_of_zygote()) {
@@ -97,10 +107,10 @@ impl JobNetworks {
         });
         let Fresh { namespace, furnished } = fresh?;
         let files = JobFiles::write(&self.folder.join("files").join(&spec.job), hosts)?;
-        let network = blocking(move || networks.create_configured(spec, furnished)).await??;
+        let network = blocking(move || furnished.create(spec)).await??;
         let network = Arc::new(Mutex::new(network));
         let networks = Arc::downgrade(self);
-        Ok(RankNetwork { network, namespace, zygote, networks, files })
+        Ok(RankNetwork { network, namespace, zygote, networks, files, daemon: daemon? })
     }
 }
 
@@ -112,7 +122,7 @@ impl RankNetwork {
 
     /// Returns the addresses of the rank at the place `slot` on this host, from 0.
     pub fn address(&self, slot: u32) -> Result<Address> {
-        Ok(self.lock().address(slot)?)
+        Ok(self.lock().spec().address(slot)?)
     }
 
     /// Returns the entry with the addresses of a program at the place `slot`, which is written
@@ -137,13 +147,30 @@ impl RankNetwork {
 
     /// Waits until all other hosts of the job answer over its network.
     pub async fn reach(&self, within: Duration) -> Result<()> {
-        self.ask(move |network| network.ready(within).map(drop)).await
+        self.ask(move |network| network.ready(within)).await
+    }
+
+    /// Waits until nobody holds the ranks to their addresses any more, because the daemon of networks
+    /// has ended; for ever where this process does it.
+    pub async fn lost(&self) -> Error {
+        let watched = self.daemon.as_ref().and_then(|daemon| {
+            let daemon = daemon.try_clone().ok()?;
+            #[expect(deprecated, reason = "it is unsound for types whose descriptor may change")]
+            AsyncFd::new(daemon).ok()
+        });
+        match watched {
+            Some(watched) => drop(watched.readable().await),
+            None => std::future::pending().await,
+        }
+        let message = "the daemon that holds functions to their addresses has ended";
+        let report = ErrorReport::new(Code::NETWORK_MAKE, message);
+        Error::Report(Box::new(report.hint("start the burst again: another daemon is started")))
     }
 
     /// Does work on the network that takes the kernel some time, on a thread that may block.
     pub async fn ask<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut JobNetwork) -> snowmelt_network::Result<T> + Send + 'static,
+        work: impl FnOnce(&mut NetworkHandle) -> snowmelt_network::Result<T> + Send + 'static,
     ) -> Result<T> {
         let network = Arc::clone(&self.network);
         let locked = move || work(&mut network.lock().unwrap_or_else(PoisonError::into_inner));
@@ -180,7 +207,7 @@ impl RankNetwork {
         [bind("hosts", "/etc/hosts"), bind("peers", PEERS), bind("peers6", PEERS6)]
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, JobNetwork> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, NetworkHandle> {
         self.network.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

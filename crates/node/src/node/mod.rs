@@ -21,7 +21,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use snowmelt_api::{NodeFigures, SpawnerHealth};
-use snowmelt_broker::Broker;
 use snowmelt_image::source::trust_authorities;
 use snowmelt_kernel::rootless;
 use snowmelt_ledger::{Capacity, Ledger};
@@ -124,6 +123,7 @@ impl Node {
         if let Some(file) = &options.images.ca_file {
             trust_authorities(file)?;
         }
+        let program = options.program.clone();
         let images = Arc::new(ImageKeeper::new(
             options.program,
             options.state_dir.clone(),
@@ -154,6 +154,7 @@ impl Node {
                 options.control_group,
                 options.networks_dir,
                 options.enforcement,
+                program,
             )),
             spawner,
             account,
@@ -201,7 +202,7 @@ impl Node {
     /// meanwhile waits; a failure is reported to each caller.
     pub fn open_networks(&self) {
         // Each job that asks for one is told that it needs root.
-        if rootless::entered().is_some() || Broker::installed().is_some() {
+        if rootless::entered().is_some() {
             return;
         }
         let networks = Arc::clone(&self.inner.networks);

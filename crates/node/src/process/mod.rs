@@ -1,4 +1,4 @@
-//! The process of a function as the node sees it, whatever it runs: its limits, its connection, its
+//! The process of a function or daemon as the node sees it, whatever it runs: its limits, its connection, its
 //! output and its end.
 //!
 //! | part | file |
@@ -8,9 +8,11 @@
 //! | output, bounded and without secrets | `log` |
 //! | the values of secrets | `secrets` |
 //! | the error that a user reads when it has ended | `end` |
+//! | the processes of daemons, which work for the node | `daemon` |
 //!
 //! Invariant: what a process prints or sends is bounded before it is kept.
 
+pub(crate) mod daemon;
 pub(crate) mod end;
 pub(crate) mod limits;
 pub(crate) mod log;

@@ -5,7 +5,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use snowmelt_node::DaemonUser;
+use snowmelt_node::{DaemonUser, NetworkUser};
 use snowmelt_telemetry::Settings;
 use tracing_subscriber::EnvFilter;
 
@@ -27,7 +27,14 @@ pub fn run(typed: &[OsString]) -> Option<ExitCode> {
             Some(snowmelt_sandbox::spawner_main(typed.get(3).and_then(|text| text.to_str())))
         }
         "broker" => Some(snowmelt_control::server::broker_main()),
-        "images" => Some(images(&typed[3..])),
+        "images" => Some(daemon(&typed[3..], |user| {
+            let user = user.map(|(user, group)| DaemonUser { user, group });
+            snowmelt_node::image_daemon_main(user)
+        })),
+        "networks" => Some(daemon(&typed[3..], |user| {
+            let user = user.map(|(user, group)| NetworkUser { user, group });
+            snowmelt_node::network_daemon_main(user)
+        })),
         "daemon" => Some(exit_code(server::detach())),
         "serve" => Some(exit_code(serve())),
         _ => None,
@@ -50,20 +57,19 @@ pub fn log(default: &str, spans: Option<Settings>) {
         .try_init();
 }
 
-/// Runs the image daemon of one node, which mounts images and serves their blocks.
-/// `numbers` are those of the user and group that it becomes, if it is started by a broker.
-fn images(numbers: &[OsString]) -> ExitCode {
+/// Runs a daemon of one node. `numbers` are those of the user and group that the daemon becomes, if a
+/// broker has started it.
+fn daemon(numbers: &[OsString], run: impl FnOnce(Option<(u32, u32)>) -> ExitCode) -> ExitCode {
     log("warn", None);
     let number = |text: &OsString| text.to_str().and_then(|text| text.parse().ok());
-    let user = match numbers {
-        [] => None,
+    match numbers {
+        [] => run(None),
         [user, group] => match (number(user), number(group)) {
-            (Some(user), Some(group)) => Some(DaemonUser { user, group }),
-            _ => return ExitCode::FAILURE,
+            (Some(user), Some(group)) => run(Some((user, group))),
+            _ => ExitCode::FAILURE,
         },
-        _ => return ExitCode::FAILURE,
-    };
-    snowmelt_node::image_daemon_main(user)
+        _ => ExitCode::FAILURE,
+    }
 }
 
 fn serve() -> CommandOutcome {

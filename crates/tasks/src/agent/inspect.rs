@@ -21,14 +21,15 @@ impl Agent {
         let network = self.network_of(job)?;
         let namespace = rustix::fs::fstat(network.namespace.as_fd()).map_or(0, |stat| stat.st_ino);
         let looked = network.ask(move |network| {
+            let report = network.report()?;
             Ok(PartNetwork {
                 spec: network.spec().clone(),
                 namespace,
-                device: network.device().to_owned(),
-                mtu: network.mtu()?,
-                enforcement: network.enforcement(),
-                counters: network.counters(),
-                contents: network.contents()?,
+                device: report.device,
+                mtu: report.mtu,
+                enforcement: report.enforcement,
+                counters: report.counters,
+                contents: report.contents,
             })
         });
         looked.await.map_err(|error| error.report())

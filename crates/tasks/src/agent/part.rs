@@ -141,10 +141,23 @@ impl PartInstances {
                 call(rank, lease, load, event, limit, called.ended()).instrument(span)
             })
             .collect();
-        while let Some(end) = running.next().await {
-            called.push(end);
+        let end_with_network = async {
+            if let Some(network) = &network {
+                called.end(network.lost().await.report());
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::pin!(end_with_network);
+        loop {
+            tokio::select! {
+                end = running.next() => match end {
+                    Some(end) => called.push(end),
+                    None => break,
+                },
+                () = &mut end_with_network => {}
+            }
         }
-        if let Some(network) = network.filter(|_| !is_whole) {
+        if let Some(network) = network.as_ref().filter(|_| !is_whole) {
             // Ranks on other hosts may still wait for what those here sent last, until they end
             // too.
             let mut ended = called.ended();

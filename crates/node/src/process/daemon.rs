@@ -1,17 +1,20 @@
-//! The process of the image daemon: a child of this one, or of the broker where this one is not root.
+//! The process of a daemon of the node: a child of this one, or of the broker where this one is not
+//! root.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Stdio};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Signal, pidfd_send_signal};
-use snowmelt_broker::{Broker, StartedProgram, images_command};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use snowmelt_broker::{Broker, StartedDaemon};
+use snowmelt_kernel::packet;
 
 /// A daemon that was started.
 #[derive(Debug)]
-pub(super) enum DaemonProcess {
+pub(crate) enum DaemonProcess {
     Own(Child),
     /// The process has this user's id, so that this process may end it.
     Delegated(OwnedFd),
@@ -19,15 +22,23 @@ pub(super) enum DaemonProcess {
 
 impl DaemonProcess {
     /// Starts a daemon with a socket as its standard input.
-    pub fn start(program: &Path, input: OwnedFd) -> io::Result<Self> {
+    pub fn start(daemon: StartedDaemon, program: &Path, input: OwnedFd) -> io::Result<Self> {
         if let Some(broker) = Broker::installed() {
-            return broker.start(StartedProgram::Images, input.as_fd()).map(Self::Delegated);
+            return broker.start_daemon(daemon, input.as_fd()).map(Self::Delegated);
         }
-        let mut command = images_command(program);
+        let mut command = daemon.command(program);
         command.stdin(Stdio::from(input)).stdout(Stdio::null());
         // The command holds the daemon's end of the socket, and is dropped here: with it open, the
         // end of the daemon would not be seen.
         command.spawn().map(Self::Own)
+    }
+
+    /// Returns a pidfd, which is readable once the daemon has ended.
+    pub fn pidfd(&self) -> io::Result<OwnedFd> {
+        match self {
+            Self::Own(child) => Ok(pidfd_open(Pid::from_child(child), PidfdFlags::empty())?),
+            Self::Delegated(pidfd) => pidfd.try_clone(),
+        }
     }
 
     /// Waits until the daemon has ended. Returns how, where that is known.
@@ -42,6 +53,16 @@ impl DaemonProcess {
                 ended.map_or_else(|error| error.to_string(), |_| "ended".to_owned())
             }
         }
+    }
+
+    /// Waits until the daemon has ended, for at most this time. Returns whether the daemon has ended.
+    pub fn ends_within(&mut self, limit: Duration) -> bool {
+        let ended = self.pidfd().and_then(|pidfd| packet::wait(pidfd, limit)).unwrap_or(false);
+        if ended && let Self::Own(child) = self {
+            // Reaped.
+            drop(child.wait());
+        }
+        ended
     }
 
     /// Kills the daemon, and waits for its end.
