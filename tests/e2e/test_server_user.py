@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -104,7 +105,7 @@ def test_each_process_has_the_rights_that_it_needs(site: Site, code: Path) -> No
     [broker] = site.processes("broker")
     server = state(site.pid)
     assert server["Uid"].split() == [str(SERVER)] * 4 and server["Gid"].split() == [str(SERVER)] * 4
-    assert server["Groups"] == "" and server["NoNewPrivs"] == "1"
+    assert server["Groups"] == "" and server["NoNewPrivs"] == "1" and server["Seccomp"] == "2"
     for kind in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
         assert server[kind] == NONE, kind
     others = {pid: line for pid, line in descendants(site.pid).items() if pid != broker}
@@ -113,7 +114,9 @@ def test_each_process_has_the_rights_that_it_needs(site: Site, code: Path) -> No
         # The spawner is root; all that runs in sandboxes has users of its own.
         if "internal spawner" in line:
             assert found["Uid"].split()[0] == "0", line
-        elif "internal networks" in line:
+            continue
+        assert found["Seccomp"] == "2", line
+        if "internal networks" in line:
             assert found["Uid"].split() == [str(SERVER)] * 4 and found["NoNewPrivs"] == "1"
             assert found["CapEff"] == found["CapPrm"] == NETWORKS
         else:
@@ -190,6 +193,89 @@ def test_the_state_goes_to_root_by_hand_and_back_by_itself(site: Site, code: Pat
     site.server.environment["SNOWMELT_USER"] = str(SERVER)
     site.server.run("up").succeeded()
     assert site.call("f", '{"n":2}')["n"] == 2
+
+
+UV = """#!/usr/bin/python3
+# Takes the place of uv, which the server starts: what may a program of the server do?
+import ctypes, os, signal, socket, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def tries(name, step):
+    try:
+        done = step()
+        refused = done < 0 if isinstance(done, int) else False
+        print(name, ctypes.get_errno() if refused else "done", file=report)
+    except OSError as error:
+        print(name, error.errno, file=report)
+with open(open(sys.argv[0] + ".d/temporary").read() + "/report", "w") as report:
+    tries("write", lambda: open(sys.argv[0] + ".d/file", "w"))
+    tries("signal", lambda: os.kill(int(open(sys.argv[0] + ".d/victim").read()), signal.SIGTERM))
+    tries("user namespace", lambda: libc.unshare(0x10000000))
+    tries("io_uring", lambda: libc.syscall(425, 1, 0))
+    tries("bpf", lambda: libc.syscall(321, 0, 0, 0))
+    tries("keyring", lambda: libc.syscall(250, 0, -3, 1))
+    tries("packets", lambda: socket.socket(17, 3))
+    print("end", file=report)
+sys.exit(1)
+"""
+
+
+def test_a_program_of_the_server_is_confined(alone: Snowmelt, tmp_path: Path) -> None:
+    """A program in the place of uv tries what any program of that user may do."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
+        outside = Path(name)
+        outside.chmod(0o755)
+        uv = outside / "uv"
+        uv.write_text(UV)
+        uv.chmod(0o755)
+        place = outside / "uv.d"
+        place.mkdir()
+        os.chown(place, SERVER, SERVER)
+        (place / "temporary").write_text(f"{outside}/tmp")
+        victim = subprocess.Popen(["sleep", "600"], user=SERVER, group=SERVER)
+        (place / "victim").write_text(str(victim.pid))
+        code = tmp_path / "f.py"
+        code.write_text(CODE)
+        packages = tmp_path / "requirements.txt"
+        packages.write_text("six\n")
+        alone.folder.chmod(0o755)
+        temporary = outside / "tmp"
+        temporary.mkdir()
+        temporary.chmod(0o777)
+        alone.environment = {
+            "SNOWMELT_USER": str(SERVER),
+            "SNOWMELT_UV": str(uv),
+            "TMPDIR": str(temporary),
+        }
+        try:
+            # What it may do outside of the server.
+            free = subprocess.run([uv], user=SERVER, group=SERVER)
+            assert free.returncode == 1
+            found = report(temporary)
+            assert found["write"] == found["signal"] == found["user namespace"] == "done"
+            assert victim.wait(20) == -signal.SIGTERM
+            victim = subprocess.Popen(["sleep", "600"], user=SERVER, group=SERVER)
+            (place / "victim").write_text(str(victim.pid))
+            (temporary / "report").unlink()
+            alone.run("up").succeeded()
+            deployed = alone.run("fn", "deploy", "f", code, "--requirements", packages)
+            assert (temporary / "report").exists(), deployed.err
+            found = report(temporary)
+            refused = str(errno.EPERM)
+            assert found["write"] == str(errno.EACCES) and found["signal"] == refused
+            for name in ("user namespace", "io_uring", "bpf", "keyring"):
+                assert found[name] in (refused, str(errno.ENOSYS)), name
+            assert found["packets"] == str(errno.EAFNOSUPPORT)
+            assert victim.poll() is None
+        finally:
+            alone.run("down")
+            victim.kill()
+            victim.wait()
+
+
+def report(folder: Path) -> dict[str, str]:
+    lines = (folder / "report").read_text().splitlines()
+    assert lines[-1] == "end"
+    return dict(line.rsplit(" ", 1) for line in lines[:-1])
 
 
 def test_who_is_named_wrongly_is_refused(alone: Snowmelt) -> None:

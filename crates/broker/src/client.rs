@@ -129,6 +129,14 @@ impl Broker {
         Ok(ours)
     }
 
+    /// Kills a process of a sandbox, of the spawner or of a daemon; returns after the signal is sent.
+    ///
+    /// # Errors
+    /// `EPERM` for any other process, `ESRCH` for one that has ended.
+    pub fn kill(&self, process: BorrowedFd<'_>) -> io::Result<()> {
+        self.ask(Operation::KillNow, &[process]).map(drop)
+    }
+
     fn ask(&self, operation: Operation, fds: &[BorrowedFd<'_>]) -> io::Result<Vec<OwnedFd>> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         packet::send(&self.socket, &operation.encode(), fds)?;
@@ -167,7 +175,7 @@ impl Installed {
 impl Privileges for Installed {
     fn kill(&self, process: BorrowedFd<'_>, now: bool) -> io::Result<()> {
         if now {
-            return Self::broker()?.ask(Operation::KillNow, &[process]).map(drop);
+            return Self::broker()?.kill(process);
         }
         // Not answered, so that no turn is waited for: callers hold locks.
         packet::send(&Self::broker()?.socket, &Operation::Kill.encode(), &[process])

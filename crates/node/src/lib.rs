@@ -33,6 +33,7 @@ pub use instances::lease::InstanceLease;
 pub use instances::ranks::PartRoom;
 pub use instances::run::CallEnd;
 pub use networks::enforcement::EnforcementChoice;
+pub use networks::network_daemon_main;
 pub use networks::network::{HostRanks, PEERS, PEERS6, RankNetwork};
 pub use node::{Node, Options, Usage};
 pub use process::limits::{InstanceLimits, MAX_ANSWER};
@@ -45,7 +46,7 @@ pub use resources::account::{
 pub use resources::machine::machine_memory;
 pub use resources::pool::RemovalReason;
 pub use snowmelt_ledger::{Capacity, Ledger};
-pub use snowmelt_network::{NetworkUser, network_daemon_main};
+pub use snowmelt_network::NetworkUser;
 pub use snowmelt_sandbox::{MAX_WRITABLE, may_be_writable};
 pub use times::LOAD_LIMIT;
 pub use user_code::code_package::{PackageAt, PackageSource};

@@ -40,6 +40,7 @@ pub use client::{
 pub use error::Error;
 pub use message::{Imported, ZygoteReady};
 pub use namespaces::NAMESPACES;
+pub use policy::PlatformProcess;
 pub use probe::{Probe, probe};
 pub use root::root_of_image;
 pub use run_dir::{clean_lane, remove as clean_run_dir};

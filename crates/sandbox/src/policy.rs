@@ -1,4 +1,4 @@
-//! The system call policies: combinations of the JSON files in `crates/sandbox/policy/`, by kind of
+//! System call policies: combinations of the JSON files in `crates/sandbox/policy/`, by kind of
 //! process and by network.
 //!
 //! The spawner confines itself first, to the calls of its sandboxes and the calls that make
@@ -18,6 +18,42 @@ const INTERNET_SOCKETS: &str = include_str!("../policy/internet-sockets.json");
 const ZYGOTE: &str = include_str!("../policy/zygote.json");
 const NO_CONTROL_GROUP: &str = include_str!("../policy/no-control-group.json");
 const SPAWNER: &str = include_str!("../policy/spawner.json");
+const SERVER: &str = include_str!("../policy/server.json");
+const IMAGE_DAEMON: &str = include_str!("../policy/image-daemon.json");
+const NETWORK_DAEMON: &str = include_str!("../policy/network-daemon.json");
+
+/// A process of the platform, outside of sandboxes, whose server has given up the rights of root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlatformProcess {
+    /// The server, with all programs that it executes.
+    Server,
+    /// The daemon that mounts images.
+    ImageDaemon,
+    /// The daemon that makes networks of jobs.
+    NetworkDaemon,
+}
+
+impl PlatformProcess {
+    fn policy(self) -> std::result::Result<seccomp::SeccompPolicy, CompileError> {
+        match self {
+            Self::Server => put_together(&[COMMON, INTERNET_SOCKETS, SERVER]),
+            Self::ImageDaemon => put_together(&[COMMON, INTERNET_SOCKETS, SERVER, IMAGE_DAEMON]),
+            Self::NetworkDaemon => put_together(&[COMMON, NETWORK_DAEMON]),
+        }
+    }
+
+    /// Restricts this process, and all threads and programs that it starts, to the system calls of
+    /// its kind. Needs `no_new_privs`.
+    ///
+    /// # Errors
+    /// [`Error::Policy`] for a policy that does not compile, or that the kernel does not take.
+    pub fn restrict_system_calls(self) -> Result<()> {
+        let failed = |reason: String| Error::Policy { name: format!("{self:?}"), reason };
+        let program = self.policy().and_then(|policy| policy.compile());
+        let program = program.map_err(|error| failed(error.to_string()))?;
+        program.install().map_err(|error| failed(error.to_string()))
+    }
+}
 
 /// The filters that the spawner installs, compiled once.
 pub(crate) struct Programs {
@@ -202,6 +238,9 @@ mod tests {
             &[COMMON, LOCAL_SOCKETS][..],
             &[COMMON, INTERNET_SOCKETS],
             &[COMMON, LOCAL_SOCKETS, ZYGOTE],
+            &[COMMON, INTERNET_SOCKETS, SERVER],
+            &[COMMON, INTERNET_SOCKETS, SERVER, IMAGE_DAEMON],
+            &[COMMON, NETWORK_DAEMON],
         ] {
             for architecture in ["x86_64", "aarch64"] {
                 let policy = put_together(parts).unwrap();

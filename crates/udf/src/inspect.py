@@ -7,7 +7,8 @@ for limit, most in (
     (resource.RLIMIT_CPU, 20),
     (resource.RLIMIT_AS, 2 << 30),
     (resource.RLIMIT_FSIZE, 0),
-    (resource.RLIMIT_CORE, 0),
+    # At 0 a crash would still start the host's core handler.
+    (resource.RLIMIT_CORE, 1),
 ):
     hard = resource.getrlimit(limit)[1]
     most = most if hard == resource.RLIM_INFINITY else min(most, hard)

@@ -1,10 +1,13 @@
 //! How a server of root gives up its rights: a broker keeps what is needed of them (decision 083).
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use rustix::fs::{Mode, OFlags};
 use snowmelt_broker::{BrokerProcess, BrokerSetup};
+use snowmelt_kernel::landlock;
+use snowmelt_sandbox::PlatformProcess;
 use snowmelt_tasks::serve_files;
 use snowmelt_types::{Code, ErrorReport};
 use tokio::io::unix::AsyncFd;
@@ -79,9 +82,40 @@ impl ServerProcess {
         let images = self.run_dir.join("images");
         std::fs::create_dir(&images).map_err(|error| failure(&images, &error))?;
         user.own(&images)?;
+        let writable = self.writable(&user, images);
         user.become_user()?;
+        confine(&writable)?;
         Ok(Some(broker))
     }
+
+    /// Returns the folders in which a server without the rights of root may write, besides devices.
+    fn writable(&self, user: &ServerUser, images: PathBuf) -> Vec<PathBuf> {
+        let settings = &self.settings;
+        let audit = settings.audit.as_ref().map(|audit| audit.folder.clone());
+        // Freezers of sandboxes, which the lanes give to the user.
+        let groups = PathBuf::from("/sys/fs/cgroup");
+        let own = [settings.state_dir.clone(), images, groups, std::env::temp_dir()];
+        own.into_iter().chain(audit).chain(user.own_home()).collect()
+    }
+}
+
+/// Restricts this process, and all programs that it starts, to writing in these folders, to the signals
+/// of its own programs, and to the system calls that they need.
+fn confine(writable: &[PathBuf]) -> Result<(), ErrorReport> {
+    let failed = |error: String| {
+        ErrorReport::new(Code::INTERNAL, format!("the server cannot be confined: {error}"))
+    };
+    let open = |path: &Path| {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::open(path, flags, Mode::empty())
+    };
+    let devices = open(Path::new("/dev")).map_err(|error| failed(error.to_string()))?;
+    // A folder that is not there cannot be written.
+    let folders: Vec<_> = writable.iter().filter_map(|folder| open(folder).ok()).collect();
+    let folders: Vec<_> = folders.iter().map(AsFd::as_fd).collect();
+    landlock::confine(&folders, devices.as_fd()).map_err(|error| failed(error.to_string()))?;
+    let calls = PlatformProcess::Server.restrict_system_calls();
+    calls.map_err(|error| failed(error.to_string()))
 }
 
 /// Ends the server in order when its broker has ended: without it no sandbox can be killed, and lanes

@@ -5,6 +5,7 @@
 
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
@@ -167,6 +168,12 @@ impl ServerUser {
         fchmod(&opened, Mode::RWXU).map_err(failed)
     }
 
+    /// Returns the home folder of the user, if it belongs to the user.
+    pub fn own_home(&self) -> Option<PathBuf> {
+        let found = std::fs::symlink_metadata(&self.home).ok()?;
+        (found.is_dir() && found.uid() == self.user).then(|| self.home.clone())
+    }
+
     /// Makes this process the user's, without any capability.
     ///
     /// # Errors
@@ -181,7 +188,7 @@ impl ServerUser {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{MetadataExt, symlink};
+    use std::os::unix::fs::symlink;
 
     use super::*;
 

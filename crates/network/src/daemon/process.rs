@@ -26,10 +26,14 @@ const MAX_CONNECTIONS: usize = 2048;
 /// The stack of a thread for a network, in bytes.
 const STACK_BYTES: usize = 512 << 10;
 
-/// Runs a network daemon on standard input until its node has ended. Must be called before the process
-/// has a second thread and before it opens any file.
-pub fn network_daemon_main(user: Option<NetworkUser>) -> ExitCode {
-    let rights = user.map_or(Ok(()), NetworkUser::take_rights);
+/// Runs a network daemon on standard input until its node has ended. A daemon that becomes a `user`
+/// has itself confined by `confine` then. Must be called before the process has a second thread and
+/// before it opens any file.
+pub fn network_daemon_main(
+    user: Option<NetworkUser>,
+    confine: impl FnOnce() -> io::Result<()>,
+) -> ExitCode {
+    let rights = user.map_or(Ok(()), |user| user.take_rights().and_then(|()| confine()));
     match rights.and_then(|()| run()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -14,12 +14,13 @@ mod opened_networks;
 
 use std::io;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use snowmelt_broker::Broker;
 use snowmelt_kernel::rootless;
-use snowmelt_network::HostNetworks;
-use snowmelt_sandbox::Spawner;
+use snowmelt_network::{HostNetworks, NetworkUser};
+use snowmelt_sandbox::{PlatformProcess, Spawner};
 use tokio::sync::Semaphore;
 
 use crate::import_cache::ImportCache;
@@ -125,6 +126,14 @@ impl JobNetworks {
         *networks = Some(opened);
         Ok(taken)
     }
+}
+
+/// Runs a network daemon on standard input until its node has ended. Must be called before the process
+/// has a second thread and before it opens any file.
+pub fn network_daemon_main(user: Option<NetworkUser>) -> ExitCode {
+    snowmelt_network::network_daemon_main(user, || {
+        PlatformProcess::NetworkDaemon.restrict_system_calls().map_err(io::Error::other)
+    })
 }
 
 pub(crate) async fn blocking<T: Send + 'static>(

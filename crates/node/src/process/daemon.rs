@@ -8,7 +8,7 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use snowmelt_broker::{Broker, StartedDaemon};
 use snowmelt_kernel::packet;
 
@@ -16,7 +16,7 @@ use snowmelt_kernel::packet;
 #[derive(Debug)]
 pub(crate) enum DaemonProcess {
     Own(Child),
-    /// The process has this user's id, so that this process may end it.
+    /// A child of the broker, which ends it: this process is confined.
     Delegated(OwnedFd),
 }
 
@@ -70,7 +70,9 @@ impl DaemonProcess {
         // Both fail only for one that has ended.
         match self {
             Self::Own(child) => drop(child.kill()),
-            Self::Delegated(pidfd) => drop(pidfd_send_signal(&*pidfd, Signal::KILL)),
+            Self::Delegated(pidfd) => {
+                drop(Broker::installed().map(|broker| broker.kill(pidfd.as_fd())));
+            }
         }
         self.wait();
     }

@@ -11,6 +11,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Uid, chownat, makedev, mknod
 use snowmelt_kernel::mount::{self, Attributes};
 use snowmelt_kernel::namespace::{flags, unshare};
 use snowmelt_kernel::process::become_user_keeping;
+use snowmelt_sandbox::PlatformProcess;
 
 /// The number of the device by which file systems are answered.
 const FUSE: (u32, u32) = (10, 229);
@@ -37,7 +38,8 @@ impl DaemonUser {
         unshare(flags::MOUNT)?;
         mount::make_private()?;
         self.own_device()?;
-        become_user_keeping(self.user, self.group, &[CAP_SYS_CHROOT, CAP_SYS_ADMIN])
+        become_user_keeping(self.user, self.group, &[CAP_SYS_CHROOT, CAP_SYS_ADMIN])?;
+        PlatformProcess::ImageDaemon.restrict_system_calls().map_err(io::Error::other)
     }
 
     /// Shows a device of the user's at `/dev/fuse`. Many machines let only root open theirs.
