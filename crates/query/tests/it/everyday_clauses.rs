@@ -118,7 +118,7 @@ async fn aggregates_of_several_values() {
         ("select approx_quantile(date '2024-01-01', 0.5)", "quantile_disc"),
         (
             "select count(*) from t group by cube((k, k), k+1, k+2, k+3, k+4, k+5, k+6, k+7, k+8, k+9, k+10, k+11, k+12)",
-            "at most 12",
+            "more than 4096 grouping sets",
         ),
     ])
     .await;
@@ -139,6 +139,35 @@ async fn groups_of_rows() {
         (
             "select a, c, count(*) from {} group by a, rollup((b, c), (c, b)) order by all",
             &["1|3|1", "1|3|1", "1|4|1", "1|4|1", "1||2"],
+        ),
+        // Several of them have each set of the one with each of the other, also twice the same.
+        (
+            "select a, b, c, count(*), grouping(b, c) from {} group by a, rollup(b), cube(c) order by all",
+            &["1|2|3|1|0", "1|2|4|1|0", "1|2||2|1", "1||3|1|2", "1||4|1|2", "1|||2|3"],
+        ),
+        (
+            "select a, b, count(*) from {} group by rollup(a), rollup(a, b) order by all",
+            &["1|2|2", "1|2|2", "1||2", "1||2", "1||2", "||2"],
+        ),
+        (
+            "select a, b, c, count(*) from {} group by grouping sets (a, rollup(b, 3)) order by all",
+            &["1|||2", "|2|3|1", "|2|4|1", "|2||2", "|||2"],
+        ),
+        (
+            "select a, b, c, count(*) from {} group by grouping sets (cube(b, (a, c)), grouping sets ((c), ())) order by all",
+            &["1|2|3|1", "1|2|4|1", "1||3|1", "1||4|1", "|2||2", "||3|1", "||4|1", "|||2", "|||2"],
+        ),
+        (
+            "select a + 1 as x, count(*) from {} group by grouping sets (rollup(1), rollup(1)) order by all",
+            &["2|2", "2|2", "|2", "|2"],
+        ),
+        (
+            "select count(*) from {} group by grouping sets (grouping sets (grouping sets ((b, c), ()))) order by all",
+            &["1", "1", "2"],
+        ),
+        (
+            "select cube, grouping(cube) from (select a as cube from {}) group by rollup(cube) order by all",
+            &["1|0", "|1"],
         ),
     ] {
         for workers in [1, 3] {

@@ -5,11 +5,13 @@
 //! its right side. `^` and `**` are powers and bind tighter than `*`, a sign tighter still: the generic
 //! dialect takes it as an exclusive or that binds weaker than `+`. `->` and `->>` bind tighter than
 //! comparisons. `1_000` is a number. `x GLOB 'a*'`, `lambda x: x + 1`, `[x + 1 for x in l]`, and
-//! the statements PIVOT and UNPIVOT are read as in DuckDB. All else is the generic dialect's.
+//! the statements PIVOT and UNPIVOT are read as in DuckDB, GROUPING SETS inside of GROUPING SETS as in
+//! SQL. All else is the generic dialect's.
 
 mod between;
 mod comprehensions;
 mod exclusions;
+mod groups;
 mod pivots;
 mod tokens;
 
@@ -91,6 +93,7 @@ impl Dialect for PostgresLike {
                 return Some(comprehensions::list(parser));
             }
             Token::Word(_) if is_lambda(parser) => return Some(lambda(parser)),
+            Token::Word(_) if groups::are_next(parser) => return Some(groups::sets(parser)),
             _ => return None,
         };
         parser.advance_token();

@@ -95,10 +95,6 @@ pub(crate) fn wrong_aggregate(text: &str) -> Option<(ErrorReport, Option<String>
         let hint = "group by it, or take one of its values with any_value";
         return of(Code::SQL_SYNTAX, &message, hint, None);
     }
-    if text.contains("Tuple expressions not are supported for Cube") {
-        let message = "a CUBE with rows of several values has at most 12 elements";
-        return of(Code::PLAN_UNSUPPORTED, message, "name the sets: GROUPING SETS", Some("cube"));
-    }
     None
 }
 
