@@ -2,9 +2,11 @@
 //!
 //! `FROM t` is `FROM t SELECT *`, as in DuckDB: the planner would select no column. `LATERAL unnest(l)`
 //! is UNNEST, which may refer to other tables anyway, and so is `generate_series(1, t.n)`: as a table,
-//! the planner has it of constants only. WITH ORDINALITY is one more list; behind all other tables it is
+//! the planner has it of constants only. The only column of such a table has the table's name, which is that
+//! of the function if no other is given. WITH ORDINALITY is one more list; behind all other tables it is
 //! refused, because the planner ignores it.
 
+use std::convert::Infallible;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
@@ -25,19 +27,29 @@ const ORDINALITY: (&str, &str) = (
 
 /// Writes the tables of a query. An error is the reason why a table is refused, with a hint.
 pub(crate) fn write(query: &mut Query) -> Result<(), (&'static str, &'static str)> {
-    match VisitMut::visit(query, &mut TableVisitor) {
-        ControlFlow::Continue(()) => Ok(()),
-        ControlFlow::Break(refusal) => Err(refusal),
+    let mut tables = TableVisitor::default();
+    if let ControlFlow::Break(refusal) = VisitMut::visit(query, &mut tables) {
+        return Err(refusal);
     }
+    if !tables.named.is_empty() {
+        _ = VisitMut::visit(query, &mut ColumnNames(&tables.named));
+    }
+    Ok(())
 }
 
-struct TableVisitor;
+#[derive(Default)]
+struct TableVisitor {
+    /// The tables of functions that have another name than these.
+    named: Vec<(Ident, String)>,
+}
 
 impl VisitorMut for TableVisitor {
     type Break = (&'static str, &'static str);
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Self::Break> {
-        select.from.iter_mut().for_each(joined);
+        let mut tables = Tables::default();
+        select.from.iter_mut().for_each(|from| tables.write_joined(from));
+        self.named.extend(tables.named);
         if select.flavor == SelectFlavor::FromFirstNoSelect {
             select.flavor = SelectFlavor::Standard;
             select.projection = vec![SelectItem::Wildcard(Default::default())];
@@ -56,55 +68,111 @@ impl VisitorMut for TableVisitor {
     }
 }
 
-fn joined(from: &mut TableWithJoins) {
-    let factors = from.joins.iter_mut().map(|join| &mut join.relation);
-    for table in std::iter::once(&mut from.relation).chain(factors) {
-        match table {
-            TableFactor::NestedJoin { table_with_joins, .. } => joined(table_with_joins),
-            table => unnest(table),
+/// The tables of one FROM.
+#[derive(Default)]
+struct Tables {
+    named: Vec<(Ident, String)>,
+    /// How many functions have no name but their own.
+    unnamed: usize,
+}
+
+impl Tables {
+    fn write_joined(&mut self, from: &mut TableWithJoins) {
+        let factors = from.joins.iter_mut().map(|join| &mut join.relation);
+        for table in std::iter::once(&mut from.relation).chain(factors) {
+            match table {
+                TableFactor::NestedJoin { table_with_joins, .. } => {
+                    self.write_joined(table_with_joins);
+                }
+                table => self.write(table),
+            }
         }
+    }
+
+    fn write(&mut self, table: &mut TableFactor) {
+        if let TableFactor::UNNEST {
+            with_offset: false, with_ordinality, alias, array_exprs, ..
+        } = table
+        {
+            let lists = std::mem::take(array_exprs);
+            *table = match with_ordinality {
+                true => numbered("unnest", lists, alias.take()),
+                false => {
+                    let alias = self.named("unnest", lists.len(), alias.take());
+                    of_lists(lists, Some(alias))
+                }
+            };
+            return;
+        }
+        let (name, args, alias, with_ordinality) = match table {
+            TableFactor::Function { lateral: true, name, args, with_ordinality, alias } => {
+                (name, args, alias, *with_ordinality)
+            }
+            TableFactor::Table {
+                name,
+                args: Some(TableFunctionArgs { args, settings: None }),
+                with_ordinality,
+                alias,
+                ..
+            } => (name, args, alias, *with_ordinality),
+            _ => return,
+        };
+        let name = name.to_string().to_lowercase();
+        let value = |argument: &FunctionArg| match argument {
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) => Some(value.clone()),
+            _ => None,
+        };
+        let Some(args) = args.iter().map(value).collect::<Option<Vec<Expr>>>() else { return };
+        let is_series = SERIES.contains(&name.as_str());
+        let array_exprs = match name.as_str() {
+            "unnest" => args,
+            name if is_series && (with_ordinality || args.iter().any(has_column)) => {
+                vec![call(name, args)]
+            }
+            name if is_series => {
+                *alias = Some(self.named(name, 1, alias.take()));
+                return;
+            }
+            _ => return,
+        };
+        if with_ordinality {
+            *table = numbered(&name, array_exprs, alias.take());
+            return;
+        }
+        let alias = self.named(&name, array_exprs.len(), alias.take());
+        *table = of_lists(array_exprs, Some(alias));
+    }
+
+    /// The names of the table of a function and of its columns.
+    fn named(&mut self, function: &str, columns: usize, alias: Option<TableAlias>) -> TableAlias {
+        let mut alias = alias.unwrap_or_else(|| {
+            self.unnamed += 1;
+            let name = match self.unnamed {
+                1 => Ident::new(function),
+                number => Ident::new(format!("{function}_{}", number - 1)),
+            };
+            let columns = match columns {
+                1 => vec![TableAliasColumnDef { name: Ident::new(function), data_type: None }],
+                _ => Vec::new(),
+            };
+            TableAlias { explicit: true, name, columns, at: None }
+        });
+        if alias.columns.is_empty() {
+            self.named.push((alias.name.clone(), function.to_owned()));
+        }
+        for place in alias.columns.len()..columns {
+            let name = column_name(&alias.name, place);
+            alias.columns.push(TableAliasColumnDef { name, data_type: None });
+        }
+        alias
     }
 }
 
-fn unnest(table: &mut TableFactor) {
-    if let TableFactor::UNNEST { with_ordinality: true, alias, array_exprs, .. } = table {
-        let lists = std::mem::take(array_exprs);
-        *table = numbered("unnest", lists, alias.take());
-        return;
+fn column_name(table: &Ident, place: usize) -> Ident {
+    match place {
+        0 => table.clone(),
+        place => Ident::new(format!("{}_{place}", table.value)),
     }
-    let (name, args, alias, with_ordinality) = match table {
-        TableFactor::Function { lateral: true, name, args, with_ordinality, alias } => {
-            (name, args, alias, *with_ordinality)
-        }
-        TableFactor::Table {
-            name,
-            args: Some(TableFunctionArgs { args, settings: None }),
-            with_ordinality,
-            alias,
-            ..
-        } => (name, args, alias, *with_ordinality),
-        _ => return,
-    };
-    let name = name.to_string().to_lowercase();
-    let value = |argument: &FunctionArg| match argument {
-        FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) => Some(value.clone()),
-        _ => None,
-    };
-    let Some(args) = args.iter().map(value).collect::<Option<Vec<Expr>>>() else { return };
-    let is_series = SERIES.contains(&name.as_str());
-    let array_exprs = match name.as_str() {
-        "unnest" => args,
-        name if is_series && (with_ordinality || args.iter().any(has_column)) => {
-            vec![call(name, args)]
-        }
-        _ => return,
-    };
-    if with_ordinality {
-        *table = numbered(&name, array_exprs, alias.take());
-        return;
-    }
-    let alias = alias.take().map(|alias| if is_series { with_column(alias) } else { alias });
-    *table = of_lists(array_exprs, alias);
 }
 
 fn of_lists(array_exprs: Vec<Expr>, alias: Option<TableAlias>) -> TableFactor {
@@ -117,17 +185,57 @@ fn of_lists(array_exprs: Vec<Expr>, alias: Option<TableAlias>) -> TableFactor {
     }
 }
 
+/// The columns of functions that are written with the name of the function, `r.range` of
+/// `range(3) AS r`, have the name of their table.
+struct ColumnNames<'a>(&'a [(Ident, String)]);
+
+impl ColumnNames<'_> {
+    fn written(&self, expr: &Expr) -> Option<(Expr, &str)> {
+        let Expr::CompoundIdentifier(path) = expr else { return None };
+        let [table, column] = path.as_slice() else { return None };
+        let is = |(named, function): &&(Ident, String)| {
+            named.value.eq_ignore_ascii_case(&table.value)
+                && !table.value.eq_ignore_ascii_case(function)
+                && column.value.eq_ignore_ascii_case(function)
+        };
+        let (named, function) = self.0.iter().find(is)?;
+        let column = Ident { span: column.span, ..named.clone() };
+        Some((Expr::CompoundIdentifier(vec![table.clone(), column]), function))
+    }
+}
+
+impl VisitorMut for ColumnNames<'_> {
+    type Break = Infallible;
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Infallible> {
+        for item in &mut select.projection {
+            if let SelectItem::UnnamedExpr(expr) = item
+                && let Some((expr, function)) = self.written(expr)
+            {
+                let alias = Ident::new(function);
+                *item = SelectItem::ExprWithAlias { expr, alias };
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Infallible> {
+        if let Some((written, _)) = self.written(expr) {
+            *expr = written;
+        }
+        ControlFlow::Continue(())
+    }
+}
+
 /// Lists WITH ORDINALITY: beside their elements is a list of the numbers from 1.
 fn numbered(function: &str, mut lists: Vec<Expr>, alias: Option<TableAlias>) -> TableFactor {
     let name = Ident::new(function);
     let mut alias =
         alias.unwrap_or(TableAlias { explicit: true, name, columns: Vec::new(), at: None });
-    let unnamed = alias.name.value.clone();
     for place in alias.columns.len()..=lists.len() {
         let name = match place {
             place if place == lists.len() => Ident::new("ordinality"),
-            0 => Ident { value: unnamed.clone(), ..alias.name.clone() },
-            place => Ident::new(format!("{unnamed}_{place}")),
+            place => column_name(&alias.name, place),
         };
         alias.columns.push(TableAliasColumnDef { name, data_type: None });
     }
@@ -139,15 +247,6 @@ fn numbered(function: &str, mut lists: Vec<Expr>, alias: Option<TableAlias>) -> 
     let first = Expr::Value(Value::Number("1".to_owned(), false).into());
     lists.push(call("generate_series", vec![first, longest]));
     of_lists(lists, Some(alias))
-}
-
-/// The only column of a function in FROM has the name of the table.
-fn with_column(mut alias: TableAlias) -> TableAlias {
-    if alias.columns.is_empty() {
-        let name = alias.name.clone();
-        alias.columns.push(TableAliasColumnDef { name, data_type: None });
-    }
-    alias
 }
 
 fn has_column(value: &Expr) -> bool {

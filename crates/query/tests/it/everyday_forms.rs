@@ -235,6 +235,74 @@ async fn unnest_beside_a_table() {
     }
 }
 
+/// The only column has the name of the table, which is that of the function if there is no other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_function_in_from_is_a_table_of_its_name() {
+    for (sql, names, expected) in [
+        ("select * from unnest([1, 2])", "unnest", &["1", "2"][..]),
+        ("select * from unnest([1, 2]) as u", "u", &["1", "2"]),
+        ("select u + 1 as n from unnest([1, 2]) as u where u > 1", "n", &["3"]),
+        ("select u.u, U.unnest from unnest([1]) as u", "u|unnest", &["1|1"]),
+        ("select unnest from unnest([3])", "unnest", &["3"]),
+        ("select x.a from unnest([{'a': 1}]) as x", "a", &["1"]),
+        ("select * from unnest([1, 2], ['a']) as u", "u|u_1", &["1|a", "2|"]),
+        ("select x from range(2) as x order by x", "x", &["0", "1"]),
+        ("select * from generate_series(1, 2) order by all", "generate_series", &["1", "2"]),
+        (
+            "select g.generate_series from generate_series(1, 1) g order by g.generate_series",
+            "generate_series",
+            &["1"],
+        ),
+        (
+            "select range, sum(range) over () from range(2) order by 1",
+            "range|sum(range) OVER ()",
+            &["0|1", "1|1"],
+        ),
+        ("select sum(r) from range(4) r group by r % 2 order by 1", "sum(r)", &["2", "4"]),
+        ("select * from range(1), range(2) order by all", "range|range", &["0|0", "0|1"]),
+        (
+            "select a, b.range from range(2) a join range(2) b on a = b and a.range > 0",
+            "a|range",
+            &["1|1"],
+        ),
+        (
+            "select d from generate_series(date '2024-01-31', date '2024-02-01', interval 1 day) as d order by d",
+            "d",
+            &["2024-01-31T00:00:00", "2024-02-01T00:00:00"],
+        ),
+        (
+            "select l, u from (values (1, [5, 6])) v(k, l), unnest(l) as u order by u",
+            "l|u",
+            &["[5, 6]|5", "[5, 6]|6"],
+        ),
+        ("select k, unnest from (values (1, [5])) v(k, l), unnest(v.l)", "k|unnest", &["1|5"]),
+        (
+            "select k, g, h.range from (values (1), (2)) v(k), generate_series(1, k) g, range(k) h order by all limit 2",
+            "k|g|range",
+            &["1|1|0", "2|1|0"],
+        ),
+        (
+            "select k, u from (values (1, [5]), (2, null)) v(k, l) left join unnest(l) u on true order by k",
+            "k|u",
+            &["1|5", "2|"],
+        ),
+        (
+            "select (select sum(u) from unnest([1, 2]) u) as s, exists (from range(0) r) as e",
+            "s|e",
+            &["3|false"],
+        ),
+    ] {
+        for workers in [1, 3] {
+            let (found, rows) = table(sql, workers).await.unwrap();
+            assert_eq!(
+                (found.as_str(), rows.as_slice()),
+                (names, &expected.iter().map(|row| (*row).to_owned()).collect::<Vec<_>>()[..]),
+                "{sql}"
+            );
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn frames_and_limits() {
     check(&[
