@@ -38,8 +38,8 @@ pub use snowmelt_plan::spec::{HostFiles, LocalFiles, QuerySpec, RANGE_SORT_BYTES
 pub use snowmelt_plan::tasks::PlannedTask;
 
 pub use driver::{
-    Attempt, QueryAnswer, Reporter, RunOptions, RunProgress, Stragglers, TaskError, TaskResult,
-    TaskRunner,
+    Attempt, ListedQuery, QueryAnswer, Reporter, RunOptions, RunProgress, Stragglers, TaskError,
+    TaskResult, TaskRunner,
 };
 pub use driver_process::follow;
 pub use service::{serve, serve_connection};

@@ -64,7 +64,8 @@ mod tests {
     fn names(names: &[&str]) -> Vec<String> {
         let fields: Vec<Field> =
             names.iter().map(|name| Field::new(*name, DataType::Utf8View, true)).collect();
-        let tables = [TableInfo { name: "t/*.parquet".to_owned(), files: 1, row_groups: 1 }];
+        let tables =
+            [TableInfo { name: "t/*.parquet".to_owned(), files: 1, row_groups: 1, version: 0 }];
         let shown = output_schema(&Schema::new(fields), &tables);
         assert!(shown.fields().iter().all(|field| field.data_type() == &DataType::Utf8));
         shown.fields().iter().map(|field| field.name().clone()).collect()

@@ -21,7 +21,7 @@ use crate::Result;
 use crate::cost::{self, Circumstances};
 use crate::prices::CostBasis;
 use crate::spec::QuerySpec;
-use crate::sql::ResultKind;
+use crate::sql::{self, ResultKind};
 use crate::stages::{Cut, Stage, driver_text, workers_text};
 use crate::tables::TableInfo;
 use crate::tasks::{Division, Outputs, PlannedTask, TASK_BYTES, tasks, worth_a_task};
@@ -66,6 +66,18 @@ pub async fn plan(spec: &QuerySpec) -> Result<PlannedQuery> {
     let cpu_before = process_cpu();
     let prepared = prepare(spec).await?;
     PlannedQuery::new(spec, prepared, cpu_before)
+}
+
+/// Returns the SQL of a query that finds the values of a PIVOT, whose rows are to be put into
+/// `spec.pivots` under this SQL before the query is planned. `None` if all values are known.
+///
+/// # Errors
+/// The text is no query.
+pub fn unlisted(spec: &QuerySpec) -> Result<Option<String>> {
+    if !spec.sql.to_ascii_lowercase().contains("pivot") {
+        return Ok(None);
+    }
+    Ok(sql::parse(&spec.sql, &spec.params, &spec.pivots)?.unlisted)
 }
 
 impl PlannedQuery {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use snowmelt_execute::operators::with_faster_operators;
 use snowmelt_execute::scan::S3Settings;
 use snowmelt_execute::udf::UdfPool;
+use snowmelt_types::{Code, ErrorReport};
 
 use crate::rules::table_functions;
 use crate::spec::QuerySpec;
@@ -30,7 +31,12 @@ pub(crate) struct PreparedQuery {
 /// Errors of the SQL or of its tables' locations.
 pub(crate) async fn prepare(spec: &QuerySpec) -> Result<PreparedQuery> {
     spec.exchange.check().map_err(|report| Error::Task(Box::new(report)))?;
-    let mut statement = sql::parse(&spec.sql, &spec.params)?;
+    let mut statement = sql::parse(&spec.sql, &spec.params, &spec.pivots)?;
+    if statement.unlisted.is_some() {
+        let message = "the values of a PIVOT are not known before the query runs";
+        let report = ErrorReport::new(Code::PLAN_UNSUPPORTED, message);
+        return Err(Error::Sql(Box::new(report.hint("list them: ON c IN ('a', 'b')"))));
+    }
     let csv = formats::options(&spec.csv).map_err(|report| Error::Setting(Box::new(report)))?;
     let reads = read_calls::prepare(&mut statement, &spec.udfs, &csv, &spec.sql)?;
     table_functions::prepare(&mut statement, &spec.udfs, &spec.sql)?;

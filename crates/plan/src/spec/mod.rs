@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use snowmelt_wire::{CsvOption, ExchangeOptions, HttpSource, Parameters, Signature};
 
 use crate::prices::CostBasis;
+use crate::sql::PivotValues;
 pub use local_files::{HostFiles, LocalFiles};
 
 /// Bytes of rows from which on a sort of all of them is merged by workers, in ranges of keys. The
@@ -24,6 +25,8 @@ pub struct QuerySpec {
     pub sql: String,
     /// Values of the statement's parameters.
     pub params: Parameters,
+    /// The values of PIVOTs that list none, as far as they were found ([`crate::query::unlisted`]).
+    pub pivots: PivotValues,
     /// Table name to location: a file, a folder, a glob or an `s3://` URL of data files.
     /// Locations may also be quoted in the SQL's FROM.
     pub tables: BTreeMap<String, String>,

@@ -34,5 +34,6 @@ mod using;
 
 pub(crate) use asof::NEAREST;
 pub use definition::definition;
+pub use pivot::PivotValues;
 pub(crate) use statement::{ResultKind, Statement, parse};
 pub(crate) use statement_forms::StatementWriter;

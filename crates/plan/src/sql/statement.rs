@@ -18,7 +18,8 @@ use snowmelt_wire::Parameters;
 use super::dialect::{self, PostgresLike};
 use super::errors::sql_error;
 use super::parameters::{self, ParameterValues};
-use super::{asof, equivalents, from, pivot, samples, semantics};
+use super::pivot::{self, PivotValues, Unwritten};
+use super::{asof, equivalents, from, samples, semantics};
 use crate::{Error, Result};
 
 /// A statement that may run.
@@ -31,6 +32,8 @@ pub(crate) struct Statement {
     pub(crate) result_kind: ResultKind,
     /// Names in single quotes in FROM, which are always locations.
     pub(crate) quoted: BTreeSet<String>,
+    /// A query that finds the values of a PIVOT. It is to run first: the statement is incomplete.
+    pub(crate) unlisted: Option<String>,
 }
 
 /// The kind of a statement's result.
@@ -51,8 +54,8 @@ pub(crate) enum ResultKind {
 }
 
 /// Parses a text that must contain exactly one statement, which only reads.
-pub(crate) fn parse(sql: &str, params: &Parameters) -> Result<Statement> {
-    let text = Text { sql, params };
+pub(crate) fn parse(sql: &str, params: &Parameters, known: &PivotValues) -> Result<Statement> {
+    let text = Text { sql, params, known };
     if let Some(plain) = as_describe(sql) {
         let statement = parse_plain(&plain, text)?;
         return match statement.result_kind {
@@ -68,11 +71,12 @@ pub(crate) fn parse(sql: &str, params: &Parameters) -> Result<Statement> {
     }
 }
 
-/// The text of a statement, with the values of its parameters.
+/// The text of a statement, with the values of its parameters and of its PIVOTs.
 #[derive(Clone, Copy)]
 struct Text<'a> {
     sql: &'a str,
     params: &'a Parameters,
+    known: &'a PivotValues,
 }
 
 /// Rewrites an EXPLAIN COST as an EXPLAIN, which the parser knows. Spaces replace the word, so that
@@ -129,8 +133,8 @@ fn accept(statement: DfStatement, result_kind: ResultKind, text: Text<'_>) -> Re
     }
 }
 
-const PIVOT_HINT: &str = "write FROM t PIVOT (sum(x) FOR c IN ('a', 'b')), or aggregates with FILTER \
-                          (WHERE c = 'a')";
+const PIVOT_HINT: &str = "write PIVOT t ON a, b USING sum(x), FROM t PIVOT (sum(x) FOR c IN ('a', 'b')), \
+                          or aggregates with FILTER (WHERE c = 'a')";
 
 const ANALYZE_HINT: &str =
     "the profile has rows and time of each operator: run the query with --profile";
@@ -143,24 +147,33 @@ fn accept_sql(
     let mut query = match statement {
         SqlStatement::Query(query) => query,
         SqlStatement::ExplainTable { table_name, .. } => {
-            let all = parse(&format!("select * from {table_name}"), text.params)?;
+            let all = parse(&format!("select * from {table_name}"), text.params, text.known)?;
             return Ok(Statement { result_kind: ResultKind::Columns, ..all });
         }
         SqlStatement::Explain { statement, analyze: false, .. } => {
             return accept_sql(*statement, ResultKind::Columns, text);
         }
         SqlStatement::ShowTables { .. } => {
-            let any = parse("select 1", text.params)?;
+            let any = parse("select 1", text.params, text.known)?;
             return Ok(Statement { result_kind: ResultKind::Tables, ..any });
         }
         other => return Err(not_a_query(&other.to_string())),
     };
-    pivot::write(&mut query).map_err(|message| refused(&message, PIVOT_HINT))?;
     let wrong = |(report, name): parameters::ParameterError| match name {
         Some(name) => sql_error::location_error(Error::Sql(Box::new(report)), &name, text.sql),
         None => Error::Sql(Box::new(report)),
     };
     let values = ParameterValues::new(&query, text.params).map_err(wrong)?;
+    let asked = |query: &Query| values.of(query).ok().map(|query| query.to_string());
+    match pivot::write(&mut query, text.known, &asked) {
+        Ok(()) => (),
+        Err(Unwritten::Wrong(message)) => return Err(refused(&message, PIVOT_HINT)),
+        Err(Unwritten::Unlisted(finding)) => {
+            let unlisted = Some(values.of(&finding).map_err(wrong)?.to_string());
+            let query = DfStatement::Statement(Box::new(SqlStatement::Query(finding)));
+            return Ok(Statement { query, values, result_kind, quoted: BTreeSet::new(), unlisted });
+        }
+    }
     let mut check = ReadOnlyCheck::default();
     if let ControlFlow::Break(refusal) =
         Visit::visit(&values.of(&query).map_err(wrong)?, &mut check)
@@ -171,7 +184,7 @@ fn accept_sql(
     samples::write(&mut query).map_err(|(message, hint)| refused(message, hint))?;
     asof::write(&mut query).map_err(|(message, hint)| refused(message, hint))?;
     let query = DfStatement::Statement(Box::new(SqlStatement::Query(query)));
-    Ok(Statement { query, values, result_kind, quoted: check.quoted })
+    Ok(Statement { query, values, result_kind, quoted: check.quoted, unlisted: None })
 }
 
 /// Visits a query: refuses hidden writes, and collects the locations in FROM.
@@ -265,7 +278,7 @@ mod tests {
     use super::*;
 
     fn parse(sql: &str) -> Result<Statement> {
-        super::parse(sql, &Parameters::default())
+        super::parse(sql, &Parameters::default(), &PivotValues::new())
     }
 
     fn refusal(sql: &str) -> String {

@@ -1,6 +1,9 @@
 //! Information about a table besides its columns: for the profile, and for progress.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use datafusion::datasource::listing::PartitionedFile;
+use object_store::ObjectMeta;
 
 /// Information about a table for the profile.
 #[derive(Clone, Debug)]
@@ -12,6 +15,18 @@ pub struct TableInfo {
     /// Number of row groups in all files, or of pieces of files of other formats that workers can
     /// share.
     pub row_groups: usize,
+    /// A digest of the names and versions of all files.
+    pub version: u64,
+}
+
+/// A digest of the names and versions of files.
+pub(crate) fn version_of<'a>(files: impl Iterator<Item = &'a ObjectMeta>) -> u64 {
+    let mut digest = DefaultHasher::new();
+    for file in files {
+        let ObjectMeta { location, last_modified, size, e_tag, version } = file;
+        (location.as_ref(), last_modified, size, e_tag, version).hash(&mut digest);
+    }
+    digest.finish()
 }
 
 /// Bytes of the columns that a query reads from a part of a file; stored with the part, for

@@ -262,7 +262,7 @@ mod tests {
     use crate::tables::formats::{Mark, Types};
 
     fn calls(sql: &str) -> Result<(Statement, Vec<ReadCall>)> {
-        let mut statement = parse(sql, &Default::default())?;
+        let mut statement = parse(sql, &Default::default(), &Default::default())?;
         let found = prepare(&mut statement, &[], &CsvOptions::default(), sql)?;
         Ok((statement, found.into_values().collect()))
     }

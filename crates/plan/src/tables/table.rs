@@ -22,7 +22,7 @@ use super::files::{
     FileTable, FileTableProvider, FolderColumns, TableFile, file_names, footers, table_files,
 };
 use super::formats::{self, CsvOptions, FilesTable, ReadOptions, SheetOptions};
-pub(super) use super::info::{ReadBytes, TableInfo};
+pub(super) use super::info::{ReadBytes, TableInfo, version_of};
 use super::locations::{Located, locate_all, looks_like_location, without_query};
 use super::prune::{Filters, LeftOut};
 use super::read_calls::{ReadCall, ReadCalls};
@@ -157,7 +157,8 @@ impl ParquetTable {
 
     fn info(&self, name: &str) -> TableInfo {
         let row_groups = self.files.iter().map(|file| file.footer.metadata.num_row_groups()).sum();
-        TableInfo { name: name.to_owned(), files: self.files.len(), row_groups }
+        let version = version_of(self.files.iter().map(|file| &file.meta));
+        TableInfo { name: name.to_owned(), files: self.files.len(), row_groups, version }
     }
 
     fn file_groups(&self, columns: &[usize], filters: &Filters) -> Vec<FileGroup> {

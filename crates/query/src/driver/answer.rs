@@ -46,6 +46,8 @@ pub struct QueryAnswer {
     workers: u32,
     // True if tasks were cancelled.
     early: bool,
+    // The queries that had to run before this one.
+    before: Vec<Profile>,
 }
 
 impl QueryAnswer {
@@ -121,7 +123,13 @@ impl QueryAnswer {
             profile,
             workers: 0,
             early: false,
+            before: Vec::new(),
         }
+    }
+
+    /// Counts the profiles of queries that had to run before this one as parts of it.
+    pub(crate) fn after(self, before: Vec<Profile>) -> Self {
+        Self { before, ..self }
     }
 }
 
@@ -270,7 +278,8 @@ impl QueryAnswer {
         let udfs = self.query.pool.used();
         profile.driver_operators =
             self.plan.as_ref().map(|plan| operators(plan, udfs)).unwrap_or_default();
-        profile.cost = used(&profile, &self.query);
+        self.before.iter().for_each(|earlier| lanes::add_earlier(&mut profile, earlier));
+        profile.cost = used(&profile, &self.query, &self.before);
         let tables = &self.query.tables;
         profile.findings = findings::findings(&profile, tables, self.workers, cores());
         profile
@@ -288,19 +297,22 @@ impl QueryAnswer {
 }
 
 /// Sums the resources that the query used, and computes their cost.
-fn used(profile: &Profile, query: &PlannedQuery) -> Cost {
+fn used(profile: &Profile, query: &PlannedQuery, before: &[Profile]) -> Cost {
     const GIB: f64 = (1u64 << 30) as f64;
     let gib_seconds = |bytes: u64, micros: u64| bytes as f64 / GIB * micros as f64 / 1e6;
     let basis = &query.basis;
     let (plan_reads, lists) = query.s3.requests();
+    let earlier = || before.iter().map(|earlier| earlier.cost.requests);
     let progress = &profile.totals.progress;
     let requests = StoreRequests {
         scan_reads: progress.store_reads,
         hedged: progress.scans.hedged,
-        plan_reads,
+        plan_reads: plan_reads + earlier().map(|earlier| earlier.plan_reads).sum::<u64>(),
         exchange_reads: progress.exchange_reads,
         exchange_writes: progress.exchange_writes,
-        lists: lists + profile.totals.exchange_lists,
+        lists: lists
+            + profile.totals.exchange_lists
+            + earlier().map(|earlier| earlier.lists).sum::<u64>(),
     };
     let retries: u64 = profile.lanes.iter().map(|lane| u64::from(lane.retries)).sum();
     let of_lanes = profile.lanes.iter().map(|lane| gib_seconds(lane.memory_limit, lane.held_us()));

@@ -7,14 +7,17 @@
 //! | `scheduling` | what runs next |
 //! | `profile` | the profile of a query |
 //! | `answer` | the driver's part of the plan, and the stream of its rows |
+//! | `values` | the values of PIVOTs, which other queries find |
 
 mod answer;
 mod profile;
 mod runner;
 mod scheduling;
 mod tasks;
+mod values;
 
 pub use answer::QueryAnswer;
 pub use runner::{
     Attempt, Reporter, RunOptions, RunProgress, Stragglers, TaskError, TaskResult, TaskRunner,
 };
+pub use values::ListedQuery;

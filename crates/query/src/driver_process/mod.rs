@@ -25,7 +25,6 @@ use snowmelt_execute::exchange::Cleaner;
 use snowmelt_execute::process::panics;
 use snowmelt_execute::worker::STACK_BYTES;
 use snowmelt_plan::prices::CostBasis;
-use snowmelt_plan::query::{PlannedQuery, plan};
 use snowmelt_plan::spec::{QuerySpec, RANGE_SORT_BYTES};
 use snowmelt_plan::tasks::worth_a_task;
 use snowmelt_types::{ErrorReport, Report};
@@ -37,7 +36,7 @@ use tokio::net::UnixStream;
 use tokio::runtime::Builder;
 
 use crate::Error;
-use crate::driver::{QueryAnswer, RunOptions};
+use crate::driver::{ListedQuery, QueryAnswer, Reporter, RunOptions};
 pub use dispatch::follow;
 use platform::PlatformClient;
 use runner::PlatformRunner;
@@ -134,10 +133,16 @@ async fn query(
         ..RunOptions::default()
     };
     let spec = spec(drive, &runner)?;
-    let planned = plan(&spec).await?;
+    let reporter: Arc<dyn Reporter> = Arc::clone(&runner) as _;
+    let listed = ListedQuery::find(spec, Arc::clone(&runner) as _, &reporter, options).await?;
+    let planned = listed.plan().await?;
     runner.planned();
     let cleaner = planned.cleaner();
-    let answered = answer_all(planned, runner, options, socket).await;
+    let answer = listed.start(planned, reporter, options).await;
+    let answered = match answer {
+        Ok(answer) => answer_all(answer, socket).await,
+        Err(error) => Err(error.into()),
+    };
     // Before the end of the answer: then nothing is left once its reader has it.
     let lists = match &cleaner {
         Some(cleaner) => clean(cleaner, answered.as_ref().is_ok_and(QueryAnswer::is_whole)).await,
@@ -150,12 +155,9 @@ async fn query(
 
 /// Writes all batches.
 async fn answer_all(
-    planned: PlannedQuery,
-    runner: Arc<PlatformRunner>,
-    options: RunOptions,
+    mut answer: QueryAnswer,
     socket: &mut UnixStream,
 ) -> Result<QueryAnswer, DriveError> {
-    let mut answer = QueryAnswer::start(planned, Arc::clone(&runner) as _, runner, options).await?;
     let mut encoder = BatchEncoder::default();
     // A client shows progress until it receives the schema, so the schema is sent with the first
     // batch.
@@ -215,6 +217,7 @@ fn spec(drive: Drive, runner: &Arc<PlatformRunner>) -> crate::Result<QuerySpec> 
         query: drive.query,
         sql: drive.sql,
         params: drive.params,
+        pivots: Default::default(),
         tables: drive.tables,
         csv: drive.csv,
         udfs: drive.udfs,

@@ -30,7 +30,7 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(super) struct PlatformRunner {
     platform: PlatformClient,
-    spool: Mutex<Option<File>>,
+    spool: File,
     // Sent plans, by the address and length of their bytes, which a stage's tasks share.
     plans: Mutex<HashMap<(usize, usize), u32>>,
     last_report: Mutex<Option<(Instant, u32)>>,
@@ -38,12 +38,7 @@ pub(super) struct PlatformRunner {
 
 impl PlatformRunner {
     pub(super) fn new(platform: PlatformClient, spool: File) -> Self {
-        Self {
-            platform,
-            spool: Mutex::new(Some(spool)),
-            plans: Mutex::default(),
-            last_report: Mutex::default(),
-        }
+        Self { platform, spool, plans: Mutex::default(), last_report: Mutex::default() }
     }
 
     /// Reports that the query is planned.
@@ -175,8 +170,8 @@ impl TaskRunner for PlatformRunner {
     }
 
     fn spool(&self) -> std::io::Result<File> {
-        let granted = self.spool.lock().unwrap_or_else(PoisonError::into_inner).take();
-        granted.ok_or_else(|| std::io::Error::other("the spool was already taken"))
+        self.spool.set_len(0)?;
+        self.spool.try_clone()
     }
 }
 

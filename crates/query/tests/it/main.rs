@@ -36,6 +36,7 @@ mod naming;
 mod outer_values;
 mod overflow;
 mod parameters;
+mod pivots;
 mod places_and_names;
 mod plans;
 mod refusals;

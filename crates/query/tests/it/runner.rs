@@ -14,9 +14,9 @@ use arrow::array::RecordBatch;
 use async_trait::async_trait;
 use snowmelt_api::Profile;
 use snowmelt_query::{
-    Attempt, CostBasis, HostFiles, LocalFiles, PlannedQuery, PlannedTask, QueryAnswer, QuerySpec,
-    RANGE_SORT_BYTES, Reporter, RunOptions, RunProgress, Stragglers, TaskError, TaskResult,
-    TaskRunner, follow, plan, serve_connection,
+    Attempt, CostBasis, HostFiles, ListedQuery, LocalFiles, PlannedQuery, PlannedTask, QueryAnswer,
+    QuerySpec, RANGE_SORT_BYTES, Reporter, RunOptions, RunProgress, Stragglers, TaskError,
+    TaskResult, TaskRunner, follow, plan, serve_connection,
 };
 use snowmelt_types::{Code, ErrorReport, Report};
 use snowmelt_wire::{
@@ -255,6 +255,7 @@ pub fn spec(sql: &str, workers: u32) -> QuerySpec {
         query: "q-test".to_owned(),
         sql: sql.to_owned(),
         params: Default::default(),
+        pivots: Default::default(),
         csv: Vec::new(),
         tables: data::TABLES.iter().map(location).collect(),
         udfs: udfs::signatures(),
@@ -300,8 +301,14 @@ pub async fn answer(
     runner: Arc<InProcess>,
 ) -> snowmelt_query::Result<(Vec<RecordBatch>, Profile)> {
     let asked = spec.clone();
-    let planned = tokio::spawn(async move { plan(&asked).await }).await.unwrap()?;
-    let mut answer = run(planned, spec, runner, Arc::new(RecordingReporter::default())).await?;
+    let reporter: Arc<dyn Reporter> = Arc::new(RecordingReporter::default());
+    let options = options(spec);
+    let started = tokio::spawn(async move {
+        let listed = ListedQuery::find(asked, runner, &reporter, options).await?;
+        let planned = listed.plan().await?;
+        listed.start(planned, reporter, options).await
+    });
+    let mut answer = AbortOnDropHandle::new(started).await.unwrap()?;
     let batches = answer.collect().await?;
     Ok((batches, answer.finish()))
 }

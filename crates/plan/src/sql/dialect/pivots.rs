@@ -2,14 +2,15 @@
 
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    Expr, ExprWithAlias, GroupByExpr, Ident, Query, Statement, TableFactor, With,
+    Expr, ExprWithAlias, GroupByExpr, Ident, PivotValueSource, Query, SetExpr, Statement,
+    TableFactor, TableWithJoins, With,
 };
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::sorted_and_limited;
-use crate::sql::pivot::{Pivot, Unpivot, within};
+use crate::sql::pivot::{Unpivot, template, within};
 
 /// PIVOT or UNPIVOT behind the tables of WITH. `None` if another statement is there.
 pub(super) fn behind_with(parser: &mut Parser<'_>) -> Option<Result<Statement, ParserError>> {
@@ -44,19 +45,10 @@ pub(super) fn behind_with(parser: &mut Parser<'_>) -> Option<Result<Statement, P
     }))
 }
 
-/// `PIVOT t ON c IN ('a', 'b') USING sum(x) GROUP BY k`.
+/// `PIVOT t ON c IN ('a', 'b') USING sum(x) GROUP BY k`, also without the values of `c`.
 pub(super) fn pivot(parser: &mut Parser<'_>) -> Result<Statement, ParserError> {
     let table = table(parser)?;
-    let on = parser.parse_comma_separated(Parser::parse_expr)?;
-    let mut columns = Vec::with_capacity(on.len());
-    for column in on {
-        let Expr::InList { expr: column, list, negated: false } = column else {
-            let message = "PIVOT needs the values that become columns: ON c IN ('a', 'b')";
-            return Err(ParserError::ParserError(message.to_owned()));
-        };
-        let values = list.into_iter().map(|expr| ExprWithAlias { expr, alias: None });
-        columns.push((*column, values.collect()));
-    }
+    let value_column = parser.parse_comma_separated(Parser::parse_expr)?;
     let aggregates = match parser.parse_keyword(Keyword::USING) {
         true => parser.parse_comma_separated(with_alias)?,
         false => Vec::new(),
@@ -65,8 +57,21 @@ pub(super) fn pivot(parser: &mut Parser<'_>) -> Result<Statement, ParserError> {
         Some(GroupByExpr::Expressions(groups, _)) if !groups.is_empty() => Some(groups),
         _ => None,
     };
-    let pivot = Pivot { table, aggregates, columns, groups };
-    sorted(parser, pivot.query())
+    // Later steps know the columns and groups by their forms in a table of the parser.
+    let pivot = TableFactor::Pivot {
+        table: Box::new(table),
+        aggregate_functions: aggregates,
+        value_column,
+        value_source: PivotValueSource::Any(Vec::new()),
+        default_on_null: groups.map(Expr::Tuple),
+        alias: None,
+    };
+    let query = template("select * from t").map(|(mut query, mut select)| {
+        select.from = vec![TableWithJoins { relation: pivot, joins: Vec::new() }];
+        query.body = Box::new(SetExpr::Select(Box::new(select)));
+        query
+    });
+    sorted(parser, query)
 }
 
 /// `UNPIVOT t ON a, b INTO NAME n VALUE v`.

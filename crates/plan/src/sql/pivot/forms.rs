@@ -8,15 +8,15 @@ use std::convert::Infallible;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Array, BinaryOperator, ExcludeSelectItem, Expr, ExprWithAlias, Function, GroupByExpr, Ident,
-    NullInclusion, ObjectName, PivotValueSource, Query, Select, SelectItem, SetExpr, TableFactor,
-    TableWithJoins, Value, Visit, VisitMut, Visitor, VisitorMut, WildcardAdditionalOptions,
+    Array, BinaryOperator, ExcludeSelectItem, Expr, ExprWithAlias, GroupByExpr, Ident, ObjectName,
+    Query, Select, SelectItem, SetExpr, TableFactor, TableWithJoins, Value, Visit, VisitMut,
+    Visitor, VisitorMut, WildcardAdditionalOptions,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
-use super::semantics::{call, quoted};
-use super::using::{LEFT, NAMES, VALUES, has_columns_call};
+use crate::sql::semantics::{call, quoted};
+use crate::sql::using::{LEFT, NAMES, VALUES, has_columns_call};
 
 /// The aggregates that take a FILTER here.
 const AGGREGATES: [&str; 32] = [
@@ -140,20 +140,13 @@ impl Pivot {
         values: &[&ExprWithAlias],
         aggregate: &ExprWithAlias,
     ) -> Result<SelectItem, String> {
-        let Expr::Function(function) = &aggregate.expr else { return Err(one_aggregate()) };
-        let name = function.name.to_string().to_lowercase();
-        if !AGGREGATES.contains(&name.as_str()) || function.over.is_some() {
-            return Err(one_aggregate());
-        }
         let columns = self.columns.iter().map(|(column, _)| column);
         let each = columns.zip(values).map(|(column, value)| equal(column, &value.expr));
-        let before = function.filter.as_ref().map(|filter| Expr::Nested(filter.clone()));
-        let condition = each.chain(before).reduce(|left, right| Expr::BinaryOp {
-            left: Box::new(left),
-            op: BinaryOperator::And,
-            right: Box::new(right),
-        });
-        let filtered = Function { filter: condition.map(Box::new), ..function.clone() };
+        let condition = each.reduce(and);
+        let mut expr = aggregate.expr.clone();
+        if !condition.is_some_and(|condition| filter(&mut expr, &condition)) {
+            return Err(one_aggregate());
+        }
         let texts: Vec<String> = values
             .iter()
             .map(|value| match &value.alias {
@@ -168,7 +161,60 @@ impl Pivot {
             (None, _) => format!("{of_values}_{}", aggregate.expr),
         };
         let alias = Ident::with_quote('"', alias);
-        Ok(SelectItem::ExprWithAlias { expr: Expr::Function(filtered), alias })
+        Ok(SelectItem::ExprWithAlias { expr, alias })
+    }
+}
+
+fn and(left: Expr, right: Expr) -> Expr {
+    Expr::BinaryOp { left: Box::new(left), op: BinaryOperator::And, right: Box::new(right) }
+}
+
+/// Gives the aggregates of an expression a condition. False if it has none, or something beside them
+/// that differs from row to row.
+fn filter(expr: &mut Expr, condition: &Expr) -> bool {
+    let mut writer = FilterWriter { condition, found: false, inside: 0, wrong: false };
+    _ = VisitMut::visit(expr, &mut writer);
+    writer.found && !writer.wrong
+}
+
+struct FilterWriter<'a> {
+    condition: &'a Expr,
+    found: bool,
+    /// The number of aggregates around an expression.
+    inside: usize,
+    wrong: bool,
+}
+
+fn is_aggregate(expr: &Expr) -> bool {
+    matches!(expr, Expr::Function(function)
+        if AGGREGATES.contains(&function.name.to_string().to_lowercase().as_str()))
+}
+
+impl VisitorMut for FilterWriter<'_> {
+    type Break = Infallible;
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Infallible> {
+        let is_name = matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_));
+        let is_window = matches!(expr, Expr::Function(function) if function.over.is_some());
+        self.wrong |= is_name && self.inside == 0 || is_window;
+        self.inside += usize::from(is_aggregate(expr));
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Infallible> {
+        if !is_aggregate(expr) {
+            return ControlFlow::Continue(());
+        }
+        self.inside -= 1;
+        if self.inside == 0
+            && let Expr::Function(function) = expr
+        {
+            self.found = true;
+            let before = function.filter.take().map(Expr::Nested);
+            let all = before.into_iter().fold(self.condition.clone(), and);
+            function.filter = Some(Box::new(all));
+        }
+        ControlFlow::Continue(())
     }
 }
 
@@ -186,7 +232,7 @@ fn equal(column: &Expr, value: &Expr) -> Expr {
 }
 
 fn one_aggregate() -> String {
-    "PIVOT takes aggregates alone, such as sum(x): compute with them in a query above".to_owned()
+    "PIVOT takes aggregates, such as sum(x) or sum(x) / count(*)".to_owned()
 }
 
 impl Unpivot {
@@ -313,60 +359,4 @@ fn text_of(value: &Expr) -> String {
         },
         other => other.to_string(),
     }
-}
-
-/// Writes PIVOT and UNPIVOT in FROM as subqueries.
-///
-/// # Errors
-/// The part of a PIVOT or UNPIVOT that cannot be written as a subquery.
-pub(crate) fn write(query: &mut Query) -> Result<(), String> {
-    struct PivotWriter;
-    impl VisitorMut for PivotWriter {
-        type Break = String;
-
-        fn post_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<String> {
-            match written(factor) {
-                Ok(Some(written)) => *factor = written,
-                Ok(None) => (),
-                Err(wrong) => return ControlFlow::Break(wrong),
-            }
-            ControlFlow::Continue(())
-        }
-    }
-    match VisitMut::visit(query, &mut PivotWriter) {
-        ControlFlow::Break(wrong) => Err(wrong),
-        ControlFlow::Continue(()) => Ok(()),
-    }
-}
-
-fn written(factor: &TableFactor) -> Result<Option<TableFactor>, String> {
-    let (query, alias) = match factor.clone() {
-        TableFactor::Pivot {
-            table,
-            aggregate_functions: aggregates,
-            mut value_column,
-            value_source: PivotValueSource::List(values),
-            default_on_null: None,
-            alias,
-        } if value_column.len() == 1 => {
-            let column = value_column.remove(0);
-            let columns = vec![(column, values)];
-            (Pivot { table: *table, aggregates, columns, groups: None }.query()?, alias)
-        }
-        TableFactor::Pivot { .. } => {
-            return Err(
-                "PIVOT needs one column and the values of it: FOR c IN ('a', 'b')".to_owned()
-            );
-        }
-        TableFactor::Unpivot { table, value, name, columns, null_inclusion, alias } => {
-            let Expr::Identifier(value) = value else {
-                return Err("UNPIVOT takes the name of one column of values".to_owned());
-            };
-            let with_nulls = null_inclusion == Some(NullInclusion::IncludeNulls);
-            (Unpivot { table: *table, columns, name, value, with_nulls }.query()?, alias)
-        }
-        _ => return Ok(None),
-    };
-    let subquery = Box::new(query);
-    Ok(Some(TableFactor::Derived { lateral: false, subquery, alias, sample: None }))
 }

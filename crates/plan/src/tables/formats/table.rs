@@ -19,7 +19,7 @@ use snowmelt_files::{Compression, Format};
 use super::{ReadOptions, TableFile, prune};
 use crate::Result;
 use crate::tables::files::{FileTable, FolderColumns, columns_beside};
-use crate::tables::info::{ReadBytes, TableInfo};
+use crate::tables::info::{ReadBytes, TableInfo, version_of};
 use crate::tables::locations::Located;
 use crate::tables::split::{self, Unit};
 
@@ -60,7 +60,8 @@ impl FilesTable {
 
     pub(crate) fn info(&self, name: &str) -> TableInfo {
         let row_groups = self.files.iter().map(|file| file.pieces.len()).sum();
-        TableInfo { name: name.to_owned(), files: self.files.len(), row_groups }
+        let version = version_of(self.files.iter().map(|file| &file.meta));
+        TableInfo { name: name.to_owned(), files: self.files.len(), row_groups, version }
     }
 
     /// The files in groups, one for each partition. Whether a line break where a text is divided

@@ -19,6 +19,35 @@ pub(crate) fn fill(profile: &mut Profile, finished: &[Finished], ended: Duration
     profile.totals = totals(&profile.totals, &profile.lanes, finished);
 }
 
+/// Adds the lanes and totals of a query that had to run before.
+pub(crate) fn add_earlier(profile: &mut Profile, earlier: &Profile) {
+    let named = |lane: &Lane| Lane { name: format!("values: {}", lane.name), ..lane.clone() };
+    profile.lanes.extend(earlier.lanes.iter().map(named));
+    let sums = &mut profile.totals;
+    let Totals {
+        tasks,
+        cold,
+        warm,
+        function_seconds,
+        cpu_seconds,
+        progress,
+        bytes_total,
+        bytes_exchanged,
+        // The lists are counted with the cost.
+        exchange_lists: _,
+        peak_memory,
+    } = &earlier.totals;
+    sums.tasks += tasks;
+    sums.cold += cold;
+    sums.warm += warm;
+    sums.function_seconds += function_seconds;
+    sums.cpu_seconds += cpu_seconds;
+    sums.progress += progress;
+    sums.bytes_total += bytes_total;
+    sums.bytes_exchanged += bytes_exchanged;
+    sums.peak_memory = sums.peak_memory.max(*peak_memory);
+}
+
 fn worker_lane(finished: &Finished) -> Lane {
     let done = &finished.result.done;
     Lane {

@@ -116,7 +116,8 @@ pub trait TaskRunner: Send + Sync {
     /// cut. The connection is kept until the query ends.
     async fn connect(&self, udf: &str) -> Result<UdfConnection, ErrorReport>;
 
-    /// An unnamed file for results that do not fit into memory. Called at most once.
+    /// An unnamed file for results that do not fit into memory, empty. Called once for each of several
+    /// queries that follow each other.
     fn spool(&self) -> std::io::Result<File> {
         tempfile::tempfile()
     }
