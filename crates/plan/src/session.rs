@@ -51,6 +51,10 @@ pub(crate) fn planning(spec: &QuerySpec, pool: &Arc<UdfPool>) -> Result<SessionC
     sql_functions::register(&mut state)?;
     state.register_expr_planner(Arc::new(sql_functions::Multiples::default()))?;
     state.register_udf(asof::function())?;
+    // Few queries have them, and they are many.
+    if spec.sql.to_ascii_lowercase().contains("exclude") {
+        sql_functions::exclusions::register(&mut state)?;
+    }
     let session = SessionContext::new_with_state(state);
     for signature in &spec.udfs {
         udf::register(&session, signature, pool)?;

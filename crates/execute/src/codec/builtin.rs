@@ -71,7 +71,8 @@ impl Builtin {
         let all = self.windows.get_or_init(|| {
             by_name(Defaults::default_window_functions(), WindowUDF::name, WindowUDF::aliases)
         });
-        all.get(name).cloned()
+        let excluding = || sql_functions::exclusions::of_name(name, |name| self.aggregate(name));
+        all.get(name).cloned().or_else(excluding)
     }
 
     /// Returns a function that takes a function, by its name.
@@ -108,6 +109,7 @@ mod tests {
         let mut state = SessionStateBuilder::new().with_default_features().build();
         sql_semantics::register(&mut state).unwrap();
         sql_functions::register(&mut state).unwrap();
+        sql_functions::exclusions::register(&mut state).unwrap();
         let builtin = Builtin::default();
         assert!(state.scalar_functions().len() > 200);
         for known in state.scalar_functions().values() {

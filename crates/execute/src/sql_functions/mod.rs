@@ -12,8 +12,10 @@
 //! | `times` | ages, epochs and time zones |
 //! | `lists`, `json` | lists and JSON |
 //! | `samples` | samples that can be repeated |
+//! | `exclusions` | functions of windows whose frames leave rows out |
 
 mod column_function;
+pub mod exclusions;
 mod format_strings;
 mod json;
 mod lists;

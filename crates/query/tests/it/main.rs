@@ -19,6 +19,7 @@ mod everyday_json;
 mod everyday_values;
 mod exact_arguments;
 mod exchange;
+mod exclusions;
 mod faults;
 mod file_names;
 mod foreign_files;

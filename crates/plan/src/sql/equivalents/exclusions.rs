@@ -1,12 +1,16 @@
-//! EXCLUDE in the frame of a window, written with the frame before the row (or its group) and the
-//! frame behind it.
+//! EXCLUDE in the frame of a window.
 //!
-//! Only functions whose values of two frames give that of both can be written so.
+//! Where the values of two frames give that of both, the function is written with the frame before the
+//! row (or its group) and the frame behind it, which keep few rows in memory. Other functions and frames
+//! have functions of windows of their own (`exclusions` of `snowmelt_execute`), which are given the whole
+//! frame. Functions that have no frame, such as `rank`, leave nothing out.
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CastKind, DataType, Expr, Function, FunctionArguments, Ident, ObjectName,
-    Value, WindowFrame, WindowFrameBound, WindowFrameUnits, WindowSpec, WindowType,
+    BinaryOperator, CastKind, DataType, DuplicateTreatment, Expr, Function, FunctionArg,
+    FunctionArgExpr, FunctionArgumentClause, FunctionArguments, Ident, ObjectName, Value,
+    WindowFrame, WindowFrameBound, WindowFrameUnits, WindowSpec, WindowType,
 };
+use snowmelt_execute::sql_functions::exclusions;
 
 use super::functions::binary;
 use super::plain_name;
@@ -16,35 +20,92 @@ use crate::sql::semantics::{call, cast};
 pub(crate) fn refused(expr: &Expr) -> Option<(&'static str, &'static str)> {
     let Expr::Function(function) = expr else { return None };
     (excluded(function).is_some() && written(function).is_none()).then_some((
-        "EXCLUDE is not supported with this function or frame",
-        "EXCLUDE CURRENT ROW takes sum, count, avg, min or max and a frame of ROWS, EXCLUDE GROUP one \
-         of GROUPS; or subtract the row's own value, sum(x) OVER (…) - x",
+        "EXCLUDE is not supported with this function",
+        "it takes sum, count, avg, min, max, median, stddev, var_pop, bool_and, array_agg, string_agg, \
+         first_value, last_value, nth_value and the like, without ORDER BY in their arguments",
     ))
 }
 
-/// The units of the frame from which a function's window excludes one.
-fn excluded(function: &Function) -> Option<Excluded> {
+/// The words behind EXCLUDE in a function's window.
+fn excluded(function: &Function) -> Option<&str> {
     let Some(WindowType::WindowSpec(window)) = &function.over else { return None };
     let name = window.window_name.as_ref().filter(|name| name.quote_style.is_none())?;
-    match name.value.as_str() {
-        "EXCLUDE CURRENT ROW" => Some(Excluded::One(WindowFrameUnits::Rows)),
-        "EXCLUDE GROUP" => Some(Excluded::One(WindowFrameUnits::Groups)),
-        "EXCLUDE TIES" => Some(Excluded::Ties),
-        _ => None,
-    }
-}
-
-enum Excluded {
-    /// The unit in which the row is.
-    One(WindowFrameUnits),
-    Ties,
+    name.value.strip_prefix("EXCLUDE ")
 }
 
 /// A function of a window with EXCLUDE, without it.
 pub(super) fn written(function: &Function) -> Option<Expr> {
-    let Excluded::One(units) = excluded(function)? else { return None };
-    let FunctionArguments::List(list) = &function.args else { return None };
+    let kind = excluded(function)?;
     let Some(WindowType::WindowSpec(window)) = &function.over else { return None };
+    let name = plain_name(function)?;
+    if FRAMELESS.contains(&name.as_str()) {
+        let window = WindowSpec { window_name: None, ..window.clone() };
+        let over = Some(WindowType::WindowSpec(window));
+        return Some(Expr::Function(Function { over, ..function.clone() }));
+    }
+    let units = match kind {
+        "CURRENT ROW" => Some(WindowFrameUnits::Rows),
+        "GROUP" => Some(WindowFrameUnits::Groups),
+        _ => None,
+    };
+    let in_parts = units.and_then(|units| in_parts(&name, function, window, units));
+    in_parts.or_else(|| as_own(&name, function, window, kind))
+}
+
+/// Functions of windows that have no frame.
+const FRAMELESS: [&str; 8] =
+    ["row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead"];
+
+/// The function of windows with its frame, which is given the condition of FILTER as an argument.
+fn as_own(name: &str, function: &Function, window: &WindowSpec, kind: &str) -> Option<Expr> {
+    let FunctionArguments::List(list) = &function.args else { return None };
+    let is_of_nulls = |clause: &FunctionArgumentClause| {
+        matches!(clause, FunctionArgumentClause::IgnoreOrRespectNulls(_))
+    };
+    if !list.clauses.iter().all(is_of_nulls) || !function.within_group.is_empty() {
+        return None;
+    }
+    let name = match name {
+        "mean" => "avg",
+        "list" => "array_agg",
+        "variance" | "var_samp" => "var",
+        "stddev_samp" => "stddev",
+        "first" => "first_value",
+        "last" => "last_value",
+        "count_star" => "count",
+        name => name,
+    };
+    let is_distinct = list.duplicate_treatment == Some(DuplicateTreatment::Distinct);
+    let name = exclusions::name(name, is_distinct, &kind.to_lowercase())?;
+    let mut function = function.clone();
+    let condition = function.filter.take();
+    let condition = condition.unwrap_or_else(|| Box::new(Expr::Value(Value::Boolean(true).into())));
+    function.name = ObjectName::from(vec![Ident::with_quote('"', name)]);
+    let window = WindowSpec { window_name: None, ..window.clone() };
+    function.over = Some(WindowType::WindowSpec(window));
+    if let FunctionArguments::List(list) = &mut function.args {
+        let one = || Expr::Value(Value::Number("1".to_owned(), false).into());
+        let is_all =
+            |arg: &FunctionArg| matches!(arg, FunctionArg::Unnamed(FunctionArgExpr::Wildcard));
+        let unnamed = |expr| FunctionArg::Unnamed(FunctionArgExpr::Expr(expr));
+        list.args.iter_mut().filter(|arg| is_all(arg)).for_each(|arg| *arg = unnamed(one()));
+        if list.args.is_empty() {
+            list.args.push(unnamed(one()));
+        }
+        list.args.push(unnamed(*condition));
+        list.duplicate_treatment = None;
+    }
+    Some(Expr::Function(function))
+}
+
+/// The value of the frames before and behind the row or its group.
+fn in_parts(
+    name: &str,
+    function: &Function,
+    window: &WindowSpec,
+    units: WindowFrameUnits,
+) -> Option<Expr> {
+    let FunctionArguments::List(list) = &function.args else { return None };
     let frames = frames(window.window_frame.as_ref()?, units)?;
     // Different values of two frames may be the same ones.
     if list.args.len() != 1 || list.duplicate_treatment.is_some() || frames.is_empty() {
@@ -60,7 +121,7 @@ pub(super) fn written(function: &Function) -> Option<Expr> {
         })
     };
     let parts = |name: &str| frames.iter().map(|frame| part(name, frame)).collect::<Vec<_>>();
-    match plain_name(function)?.as_str() {
+    match name {
         "count" => sum(&parts("count")),
         "sum" => known_sum(parts("sum")),
         "min" => Some(call("least", parts("min"))),

@@ -95,6 +95,13 @@ pub(crate) fn wrong_aggregate(text: &str) -> Option<(ErrorReport, Option<String>
         let hint = "group by it, or take one of its values with any_value";
         return of(Code::SQL_SYNTAX, &message, hint, None);
     }
+    if let Some((before, _)) = text.split_once(" excluding ") {
+        let function = before.rsplit(['\'', '`']).next().unwrap_or(before);
+        let function = function.split(' ').next().unwrap_or(function);
+        let message = format!("`{function}` with EXCLUDE takes other arguments");
+        let hint = "it takes the arguments that it has without EXCLUDE";
+        return of(Code::SQL_TYPE, &message, hint, Some(function));
+    }
     None
 }
 
