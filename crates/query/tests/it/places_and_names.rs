@@ -63,6 +63,19 @@ async fn a_name_inside_an_expression_is_a_column_of_the_table() {
         ),
         ("select distinct on (a) a, -b as b from u where a = 'x' order by a, b + 0", &["x|-1"]),
         ("select s.k from (select -k as k from t) s order by k + 0", ascending),
+        // In subqueries that are values and refer to the outer query, too.
+        ("select k, (select -b as b from u where u.b <= t.k order by b + 0 desc limit 1) from t order by k",
+            &["1|-1", "2|-2", "3|-2"]),
+        ("select k, (select -b as b from u where u.b <= t.k order by abs(b), b limit 1) from t order by k",
+            &["1|-1", "2|-1", "3|-1"]),
+        ("select k from t where (select a || b as a from u where u.b <= t.k order by a || '', -b limit 1) = 'x2' order by k",
+            &["2", "3"]),
+        ("select k, (select a as b from u where b <= k order by case when b > 1 then 0 else 1 end, b limit 1) from t order by k",
+            &["1|x", "2|x", "3|x"]),
+        ("select (select -b as b from u where u.b < 6 order by b + 0 limit 1), (select distinct b as y from u where b < 3 order by -y limit 1)",
+            &["-1|2"]),
+        ("select k, (select -b as z from u where u.b <= t.k order by z * 2 limit 1) from t order by k",
+            &["1|-1", "2|-2", "3|-2"]),
     ])
     .await;
     refused(&[

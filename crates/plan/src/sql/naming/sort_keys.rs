@@ -81,12 +81,57 @@ struct KeyWriter {
 impl VisitorMut for KeyWriter {
     type Break = Infallible;
 
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Infallible> {
+        if let Expr::Subquery(query) = expr {
+            self.found |= hide_item(query);
+        }
+        ControlFlow::Continue(())
+    }
+
     fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<Infallible> {
         if let Some(written) = written(query) {
             *query = written;
             self.found = true;
         }
         ControlFlow::Continue(())
+    }
+}
+
+/// Gives the only item of a subquery that is a value another name, which nothing but its ORDER BY sees:
+/// then its name inside of a key is a column. A query around it would hide the columns of outer queries.
+fn hide_item(query: &mut Query) -> bool {
+    const HIDDEN: &str = "__item";
+    let SetExpr::Select(select) = query.body.as_mut() else { return false };
+    let names = names(select);
+    let [SelectItem::ExprWithAlias { alias, expr }] = select.projection.as_mut_slice() else {
+        return false;
+    };
+    // Only a name that is surely a column, too: the subquery uses it where items have no names.
+    let is_column =
+        has_name(expr, &names) || select.selection.iter().any(|of| has_name(of, &names));
+    let Some(order) = &mut query.order_by else { return false };
+    let OrderByKind::Expressions(keys) = &mut order.kind else { return false };
+    // Groups and HAVING may use the name, too.
+    let is_plain = matches!(&select.group_by, GroupByExpr::Expressions(keys, _) if keys.is_empty())
+        && select.having.is_none()
+        && select.qualify.is_none();
+    if !is_column || !is_plain || !keys.iter().any(|key| is_key(&key.expr, &names)) {
+        return false;
+    }
+    let hidden = Ident::with_quote('"', HIDDEN);
+    for key in keys.iter_mut().filter(|key| is_name(&key.expr, &names)) {
+        key.expr = Expr::Identifier(hidden.clone());
+    }
+    *alias = hidden;
+    true
+}
+
+/// Whether a key is the name of an item.
+fn is_name(key: &Expr, names: &[String]) -> bool {
+    match key {
+        Expr::Nested(inner) => is_name(inner, names),
+        Expr::Identifier(name) => names.contains(&folded(name)),
+        _ => false,
     }
 }
 
@@ -151,6 +196,15 @@ fn is_item(key: &Expr, names: &[String]) -> bool {
 
 /// Whether a key is more than the name of an item, and has such a name.
 fn is_key(key: &Expr, names: &[String]) -> bool {
+    match key {
+        Expr::Nested(inner) => is_key(inner, names),
+        Expr::Identifier(_) => false,
+        key => has_name(key, names),
+    }
+}
+
+/// Whether one of these names is in an expression, also with a table.
+fn has_name(expr: &Expr, names: &[String]) -> bool {
     struct NameSearch<'a>(&'a [String]);
     impl Visitor for NameSearch<'_> {
         type Break = ();
@@ -167,9 +221,5 @@ fn is_key(key: &Expr, names: &[String]) -> bool {
             }
         }
     }
-    match key {
-        Expr::Nested(inner) => is_key(inner, names),
-        Expr::Identifier(_) => false,
-        key => Visit::visit(key, &mut NameSearch(names)).is_break(),
-    }
+    Visit::visit(expr, &mut NameSearch(names)).is_break()
 }
