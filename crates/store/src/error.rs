@@ -71,6 +71,53 @@ pub enum Error {
         /// The fault in the request.
         what: String,
     },
+    /// The servers of the store do not answer. If the operation was a write, it was not done.
+    #[error("{place} cannot be reached: {what}")]
+    Unreachable {
+        /// The name of the store.
+        place: String,
+        /// The reason.
+        what: String,
+    },
+    /// The answer to a write was lost, and the store does not say whether it was done.
+    #[error("it is not known whether {place} has made a change: {what}")]
+    Unknown {
+        /// The name of the store.
+        place: String,
+        /// The reason.
+        what: String,
+    },
+    /// A transaction exceeds what the store takes; nothing was changed.
+    #[error("{what} is too large for the store, which takes {limit}")]
+    TooLarge {
+        /// The transaction.
+        what: String,
+        /// The limit.
+        limit: String,
+    },
+    /// The space that the store may have is used; nothing was changed.
+    #[error("{place} has used the space that it may have")]
+    Quota {
+        /// The name of the store.
+        place: String,
+    },
+    /// The store does not accept a request of this user.
+    #[error("{place} refuses a request: {what}")]
+    Refused {
+        /// The name of the store.
+        place: String,
+        /// The reason that it gives.
+        what: String,
+    },
+    /// The settings of a connection to the store are wrong.
+    #[error("the settings of the store are wrong: {what}")]
+    Settings {
+        /// The fault in the settings.
+        what: String,
+    },
+    /// Another process leads; nothing was changed.
+    #[error("another control leads")]
+    Deposed,
     /// The operation is not supported in the mode in which the store was opened.
     #[error("the store does not support {what}")]
     Unsupported {
@@ -82,7 +129,12 @@ pub enum Error {
 impl Report for Error {
     fn report(&self) -> ErrorReport {
         let code = match self {
-            Self::Full { .. } => Code::DISK_FULL,
+            Self::Full { .. } | Self::Quota { .. } => Code::DISK_FULL,
+            Self::Unreachable { .. } | Self::Refused { .. } => Code::STORE_AWAY,
+            Self::Unknown { .. } => Code::STORE_UNKNOWN,
+            Self::TooLarge { .. } => Code::STORE_LIMIT,
+            Self::Deposed => Code::LEADER_OTHER,
+            Self::Settings { .. } => Code::OPTION,
             Self::Busy { .. } | Self::Corrupt { .. } | Self::Io { .. } => Code::STATE,
             // Callers handle these errors.
             Self::Conflict { .. }
@@ -99,6 +151,17 @@ impl Report for Error {
             Self::Full { .. } | Self::Corrupt { .. } | Self::Io { .. } => {
                 report.hint("`snowmelt doctor` says what is wrong with the state folder")
             }
+            Self::Quota { .. } => report.hint(
+                "compact and defragment etcd, or give it more space, then `etcdctl alarm disarm`",
+            ),
+            Self::Unreachable { .. } => {
+                report.hint("`snowmelt doctor` shows the store; nothing was changed")
+            }
+            Self::Unknown { .. } => report.hint("look whether it was done before you do it again"),
+            Self::TooLarge { .. } => {
+                report.hint("keep large values in files or objects and name them here")
+            }
+            Self::Deposed => report.hint("send the request to the control that leads"),
             _ => report,
         }
     }

@@ -10,6 +10,7 @@ mod clock;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 mod error;
+pub mod etcd;
 mod history;
 mod leases;
 pub mod memory;

@@ -128,6 +128,10 @@ codes! {
     KEYS_MOST = "SM-0523", Usage, "there are as many keys as there may be";
     ISSUER = "SM-0524", Platform, "an issuer of tokens does not answer as it should";
     LOGIN = "SM-0525", Usage, "a login is needed, or did not succeed";
+    STORE_AWAY = "SM-0526", Platform, "the store of the platform does not answer";
+    STORE_UNKNOWN = "SM-0527", Timeout, "it is not known whether the store made a change";
+    STORE_LIMIT = "SM-0528", Input, "a record is too large for the store";
+    LEADER_OTHER = "SM-0529", Platform, "another control leads";
     ROOTLESS = "SM-0530", Platform, "an ordinary user cannot do this here";
     AUDIT = "SM-0531", Platform, "the audit cannot be written or read";
     AUDIT_BROKEN = "SM-0532", Input, "the chain of the audit is broken";
