@@ -308,6 +308,20 @@ async fn a_function_in_from_is_a_table_of_its_name() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn beginnings_of_texts_and_messages_without_internals() {
+    check(&[
+        ("select 'abc' ^@ 'ab', 'abc' ^@ 'b', a ^@ 'x' from u where b = 1", &["true|false|true"]),
+        ("select k from t where k::varchar ^@ '2'", &["2"]),
+    ])
+    .await;
+    check_refusals(&[
+        ("select {'a': k}::varchar from t", "cannot be cast to VARCHAR"),
+        ("select ['a'].list_sort() from t", "write f(x)"),
+    ])
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn frames_and_limits() {
     check(&[
         ("select d, count(*) over (order by d range between interval 1 day preceding and current row)

@@ -11,85 +11,80 @@ use crate::runner::{InProcess, RecordingReporter, answer, located, options, spec
 
 const T: &str = "(values ('a', 1, 'x'), ('b', 2, 'y'), (null, 4, 'x'), ('a', 3, null)) t(c, v, w)";
 
+/// A statement, the names of its columns, and its rows.
+const CASES: &[(&str, &str, &[&str])] = &[
+    ("pivot {} on c using sum(v) order by w", "w|a|b", &["x|1|", "y||2", "|3|"]),
+    ("pivot {} on c using sum(v) group by w order by w", "w|a|b", &["x|1|", "y||2", "|3|"]),
+    ("pivot {} on c, w using sum(v)", "a_x|a_y|b_x|b_y", &["1|||2"]),
+    ("pivot {} on c in ('a', null), w using sum(v)", "a_x|a_y|NULL_x|NULL_y", &["1||4|"]),
+    ("pivot {} on c || w using sum(v) as s, count(*) as n", "ax_s|ax_n|by_s|by_n", &["1|1|2|1"]),
+    ("pivot {} on c order by v limit 2", "v|w|a|b", &["1|x|1|0", "2|y|0|1"]),
+    (
+        "pivot {} on c using sum(v) + count(*), max(v) order by w limit 1",
+        "w|a_sum(v) + count(*)|a_max(v)|b_sum(v) + count(*)|b_max(v)",
+        &["x|2|1||"],
+    ),
+    // Values are texts, in the order of texts.
+    ("pivot (values (10), (9), (-1)) t(c) on c using count(*)", "-1|10|9", &["1|1|1"]),
+    ("pivot (values (true, 1), (false, 2)) t(c, v) on c using sum(v)", "false|true", &["2|1"]),
+    (
+        "pivot (values (date '2024-02-01', 1), (date '2024-01-01', 2)) t(c, v) on c using sum(v)",
+        "2024-01-01|2024-02-01",
+        &["2|1"],
+    ),
+    (
+        "pivot (values (1.50::decimal(5, 2), 1), (10.25::decimal(5, 2), 2)) t(c, v) on c using sum(v)",
+        "1.50|10.25",
+        &["1|2"],
+    ),
+    ("pivot (values ('', 1), ('B', 2)) t(c, v) on c using sum(v)", "''|B", &["1|2"]),
+    // Nothing becomes a column.
+    ("pivot (select w, c, v from {} where false) on c using sum(v)", "", &[]),
+    ("pivot (select 1 as w, c, v from {} where c is null) on c using sum(v)", "w", &["1"]),
+    (
+        "with s as (from {}), q as (select * from s where v < 3) pivot q on c using sum(v) order by w",
+        "w|a|b",
+        &["x|1|", "y||2"],
+    ),
+    ("select n.w, n.b from {} pivot (sum(v) for c in (any)) as n where n.w = 'y'", "w|b", &["y|2"]),
+    (
+        "with p as (select * from {} pivot (max(v) for c in (any))) select a, b from p order by all",
+        "a|b",
+        &["1|", "3|", "|2"],
+    ),
+    (
+        "select * from {} pivot (sum(v) for c in (select 'b' union all select 'a' union all select 'b')) as p order by w limit 1",
+        "w|a|b",
+        &["x|1|"],
+    ),
+    (
+        "select count(*), sum(l.a), sum(r.b) from {} pivot (sum(v) for c in (any)) l, {} pivot (sum(v) for c in (any)) r",
+        "count(*)|sum(l.a)|sum(r.b)",
+        &["9|12|6"],
+    ),
+    // A table of WITH with other values of its own.
+    (
+        "with p as (select * from {} pivot (sum(v) for w in (any))) pivot p on c using sum(x)",
+        "y|a|b",
+        &["2||", "|1|"],
+    ),
+];
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_values_of_the_data_become_columns() {
-    for (sql, names, expected) in [
-        ("pivot {} on c using sum(v) order by w", "w|a|b", &["x|1|", "y||2", "|3|"][..]),
-        ("pivot {} on c using sum(v) group by w order by w", "w|a|b", &["x|1|", "y||2", "|3|"]),
-        ("pivot {} on c, w using sum(v)", "a_x|a_y|b_x|b_y", &["1|||2"]),
-        ("pivot {} on c in ('a', null), w using sum(v)", "a_x|a_y|NULL_x|NULL_y", &["1||4|"]),
-        (
-            "pivot {} on c || w using sum(v) as s, count(*) as n",
-            "ax_s|ax_n|by_s|by_n",
-            &["1|1|2|1"],
-        ),
-        ("pivot {} on c order by v limit 2", "v|w|a|b", &["1|x|1|0", "2|y|0|1"]),
-        (
-            "pivot {} on c using sum(v) + count(*), max(v) order by w limit 1",
-            "w|a_sum(v) + count(*)|a_max(v)|b_sum(v) + count(*)|b_max(v)",
-            &["x|2|1||"],
-        ),
-        // Values are texts, in the order of texts.
-        ("pivot (values (10), (9), (-1)) t(c) on c using count(*)", "-1|10|9", &["1|1|1"]),
-        ("pivot (values (true, 1), (false, 2)) t(c, v) on c using sum(v)", "false|true", &["2|1"]),
-        (
-            "pivot (values (date '2024-02-01', 1), (date '2024-01-01', 2)) t(c, v) on c using sum(v)",
-            "2024-01-01|2024-02-01",
-            &["2|1"],
-        ),
-        (
-            "pivot (values (1.50::decimal(5, 2), 1), (10.25::decimal(5, 2), 2)) t(c, v) on c using sum(v)",
-            "1.50|10.25",
-            &["1|2"],
-        ),
-        ("pivot (values ('', 1), ('B', 2)) t(c, v) on c using sum(v)", "''|B", &["1|2"]),
-        // Nothing becomes a column.
-        ("pivot (select w, c, v from {} where false) on c using sum(v)", "", &[]),
-        ("pivot (select 1 as w, c, v from {} where c is null) on c using sum(v)", "w", &["1"]),
-        (
-            "with s as (from {}), q as (select * from s where v < 3) pivot q on c using sum(v) order by w",
-            "w|a|b",
-            &["x|1|", "y||2"],
-        ),
-        (
-            "select n.w, n.b from {} pivot (sum(v) for c in (any)) as n where n.w = 'y'",
-            "w|b",
-            &["y|2"],
-        ),
-        (
-            "with p as (select * from {} pivot (max(v) for c in (any))) select a, b from p order by all",
-            "a|b",
-            &["1|", "3|", "|2"],
-        ),
-        (
-            "select * from {} pivot (sum(v) for c in (select 'b' union all select 'a' union all select 'b')) as p order by w limit 1",
-            "w|a|b",
-            &["x|1|"],
-        ),
-        (
-            "select count(*), sum(l.a), sum(r.b) from {} pivot (sum(v) for c in (any)) l, {} pivot (sum(v) for c in (any)) r",
-            "count(*)|sum(l.a)|sum(r.b)",
-            &["9|12|6"],
-        ),
-        // A table of WITH with other values of its own.
-        (
-            "with p as (select * from {} pivot (sum(v) for w in (any))) pivot p on c using sum(x)",
-            "y|a|b",
-            &["2||", "|1|"],
-        ),
-    ] {
+    for (sql, names, expected) in CASES {
         for workers in [1, 3] {
             let sql = sql.replace("{}", T);
             let (found, rows) =
                 table(&sql, workers).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
             if !rows.is_empty() {
-                assert_eq!(found, names, "{sql}");
+                assert_eq!(found, *names, "{sql}");
             }
             let mut rows = rows;
             if !sql.contains("order by") {
                 rows.sort();
             }
-            assert_eq!(rows, expected, "{sql}");
+            assert_eq!(rows, *expected, "{sql}");
         }
     }
 }

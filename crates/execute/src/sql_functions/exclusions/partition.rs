@@ -56,7 +56,7 @@ impl PartitionEvaluator for Partition {
         if row == 0 {
             let keys = &values[self.arguments + 1..];
             self.groups = match keys.is_empty() {
-                true => vec![0..condition.len()],
+                true => std::iter::once(0..condition.len()).collect(),
                 false => partition(keys)?.ranges(),
             };
         }
@@ -76,9 +76,10 @@ impl PartitionEvaluator for Partition {
                         && !(*ignores_nulls && column.is_null(*at))
                 };
                 let mut rows = left.into_iter().flatten().filter(counts);
-                let nth = nth.map(|nth| nth.is_valid(row).then(|| nth.value(row)).unwrap_or(0));
+                // A place that is null is none.
+                let nth = nth.map(|nth| if nth.is_valid(row) { nth.value(row) } else { 0 });
                 let at = match (chosen, nth.unwrap_or(1)) {
-                    (Row::Last, _) => rows.last(),
+                    (Row::Last, _) => rows.next_back(),
                     (_, nth) if nth > 0 => {
                         usize::try_from(nth - 1).ok().and_then(|before| rows.nth(before))
                     }
@@ -146,7 +147,7 @@ impl Aggregation {
         let mut come = without(&ranges, &self.added);
         let end = self.added.last().map_or(0, |last| last.end);
         let is_behind = come.first().is_none_or(|first| first.start >= end);
-        if !self.takes_out && !(leave.is_empty() && is_behind) {
+        if !(self.takes_out || leave.is_empty() && is_behind) {
             let Self { aggregate, is_distinct, exprs, fields, .. } = self;
             self.accumulator = accumulator(aggregate, *is_distinct, exprs, fields, false)?;
             leave.clear();

@@ -131,6 +131,9 @@ pub(super) fn write_parts(expr: &mut Expr) {
             };
             *expr = call(function, vec![left.as_ref().clone(), right.as_ref().clone()]);
         }
+        Expr::BinaryOp { left, op: BinaryOperator::PGStartsWith, right } => {
+            *expr = call("starts_with", vec![left.as_ref().clone(), right.as_ref().clone()]);
+        }
         Expr::Extract { field, expr: of, .. } => {
             if let Some(written) = times::years_in(&field.to_string().to_lowercase(), of) {
                 *expr = written;

@@ -35,6 +35,18 @@ pub(crate) fn without_internals(text: &str) -> String {
     if text.contains("ScalarSubquery(<subquery>)") {
         return "a subquery as a value in this place is not supported".to_owned();
     }
+    if text.starts_with("Unsupported binary operator") {
+        return "an operator of the SQL is not supported".to_owned();
+    }
+    if text.starts_with("Dot access not supported") {
+        return "a function behind a point is not supported: write f(x) instead of x.f()"
+            .to_owned();
+    }
+    if let Some((from, to)) =
+        text.strip_prefix("Unsupported CAST from ").and_then(|types| types.split_once(" to "))
+    {
+        return format!("{} cannot be cast to {}", type_in(from), type_in(to));
+    }
     let Some((begin, name)) = tree(text) else { return text.to_owned() };
     if let Some((_, words)) = WORDS.iter().find(|(known, _)| *known == name) {
         return format!("{words} is not supported");
@@ -45,6 +57,16 @@ pub(crate) fn without_internals(text: &str) -> String {
     match said.is_empty() || said == "Unsupported" {
         true => format!("a part of the SQL ({}) is not supported", spaced(&shown)),
         false => format!("{said} ({})", spaced(&shown)),
+    }
+}
+
+/// The name in SQL of a type that the planner has written.
+fn type_in(text: &str) -> String {
+    match text.trim().parse::<DataType>() {
+        Ok(known) => sql_name(&known),
+        Err(_) if text.starts_with("Struct") => "a struct".to_owned(),
+        Err(_) if text.starts_with("Map") => "a map".to_owned(),
+        Err(_) => "a value of this type".to_owned(),
     }
 }
 
