@@ -96,12 +96,9 @@ def test_the_debian_package_contains_command_unit_group_and_pages(
     assert FIRST_QUERY
     assert _flags(bare.run("snowmelt", "sql", FIRST_QUERY[1], "-o", "json")) == ["A", "N", "R"]
     assert bare.run("getent", "group", "snowmelt")
-    assert ":/var/lib/snowmelt:" in bare.run("getent", "passwd", "snowmelt")
     unit = (bare.root / "lib/systemd/system/snowmelt.service").read_text()
     program = re.search(r"^ExecStart=(\S+) (.*)$", unit, re.MULTILINE)
     assert program and "--foreground" in bare.run(program[1], *program[2].split(), "--help")
-    user = re.search(r"^Environment=SNOWMELT_USER=(.*)$", unit, re.MULTILINE)
-    assert user and bare.run("getent", "passwd", user[1])
     files = bare.run("dpkg", "-L", "snowmelt").splitlines()
     assert "/usr/share/man/man1/snowmelt-fn-deploy.1.gz" in files
     bare.run("bash", "-n", "/usr/share/bash-completion/completions/snowmelt")
