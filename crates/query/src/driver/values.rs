@@ -67,7 +67,7 @@ impl ListedQuery {
     /// Starts the query, which [`ListedQuery::plan`] has planned.
     ///
     /// # Errors
-    /// Those of [`QueryAnswer::start`].
+    /// The errors of [`QueryAnswer::start`].
     pub async fn start(
         self,
         planned: PlannedQuery,
@@ -102,7 +102,8 @@ impl ListedQuery {
         self.tables.extend(planned.tables.iter().cloned());
         let cleaner = planned.cleaner();
         let tasks = planned.tasks()?.len() as u32;
-        let (runner, reporter) = (Arc::clone(&self.runner), Arc::clone(reporter));
+        let runner = Arc::clone(&self.runner);
+        let reporter = Arc::clone(reporter);
         let mut answer = QueryAnswer::start(planned, runner, reporter, options).await?;
         let values = values(&mut answer).await;
         let lists = match &cleaner {

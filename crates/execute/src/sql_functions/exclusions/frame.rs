@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// What a frame leaves out.
+/// The rows that a frame leaves out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Excluded {
     CurrentRow,
@@ -22,7 +22,7 @@ impl Excluded {
         }
     }
 
-    /// What is left of the frame of a row, whose peers are the rows of a group.
+    /// Returns the rest of the frame of a row, whose peers are the rows of a group.
     pub(super) fn left(
         self,
         frame: &Range<usize>,

@@ -110,7 +110,7 @@ pub(crate) fn of_name(
     Some(of.function(plain, kind))
 }
 
-/// What is computed of the rows that are left of a frame.
+/// The computation over the rows that are left of a frame.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Of {
     Aggregate { aggregate: Arc<AggregateUDF>, is_distinct: bool },

@@ -20,7 +20,7 @@ use datafusion::physical_plan::PhysicalExpr;
 use super::Row;
 use super::frame::{Excluded, without};
 
-/// What is computed of the rows that are left of a frame.
+/// The computation over the rows that are left of a frame.
 #[derive(Debug)]
 pub(super) enum Chosen {
     All(Aggregation),
@@ -129,7 +129,8 @@ impl Aggregation {
         };
         let is_sum = matches!(aggregate.name(), "sum" | "avg") && fields.iter().all(is_exact);
         let takes_out = !is_distinct && (is_sum || aggregate.name() == "count");
-        let (aggregate, fields) = (Arc::clone(aggregate), fields.to_vec());
+        let aggregate = Arc::clone(aggregate);
+        let fields = fields.to_vec();
         let accumulator = accumulator(&aggregate, is_distinct, &exprs, &fields, takes_out)?;
         let takes_out = takes_out && accumulator.supports_retract_batch();
         let added = Vec::new();
