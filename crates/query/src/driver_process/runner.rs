@@ -31,8 +31,7 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(50);
 pub(super) struct PlatformRunner {
     platform: PlatformClient,
     spool: File,
-    // Sent plans, by the address and length of their bytes, which a stage's tasks share.
-    plans: Mutex<HashMap<(usize, usize), u32>>,
+    plans: Mutex<SentPlans>,
     last_report: Mutex<Option<(Instant, u32)>>,
 }
 
@@ -49,17 +48,14 @@ impl PlatformRunner {
     /// The number of a plan, which is sent with the first request that needs it.
     fn plan_number(&self, plan: &Bytes) -> Result<u32, RequestFailure> {
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (plan.as_ptr() as usize, plan.len());
-        if let Some(number) = plans.get(&key) {
-            return Ok(*number);
+        if let Some(number) = plans.number(plan) {
+            return Ok(number);
         }
-        let number = plans.len() as u32;
-        if plans.len() == MAX_PLANS {
+        if plans.is_full() {
             return Err(too_many_plans());
         }
         self.platform.send_plan(plan.clone()).map_err(failed)?;
-        plans.insert(key, number);
-        Ok(number)
+        Ok(plans.add(plan.clone()))
     }
 
     async fn start(
@@ -275,6 +271,37 @@ fn broken(error: &WireError) -> RequestFailure {
     RequestFailure::of(error.report())
 }
 
+/// Sent plans, by the address and length of their bytes, which a stage's tasks share. The bytes are
+/// kept: an address names them only as long as they live, and a query that finds values for another
+/// one ends before.
+#[derive(Debug, Default)]
+struct SentPlans {
+    numbers: HashMap<(usize, usize), u32>,
+    kept: Vec<Bytes>,
+}
+
+impl SentPlans {
+    fn place(plan: &Bytes) -> (usize, usize) {
+        (plan.as_ptr() as usize, plan.len())
+    }
+
+    fn number(&self, plan: &Bytes) -> Option<u32> {
+        self.numbers.get(&Self::place(plan)).copied()
+    }
+
+    fn is_full(&self) -> bool {
+        self.kept.len() == MAX_PLANS
+    }
+
+    /// Adds a plan, and returns its number.
+    fn add(&mut self, plan: Bytes) -> u32 {
+        let number = self.kept.len() as u32;
+        self.numbers.insert(Self::place(&plan), number);
+        self.kept.push(plan);
+        number
+    }
+}
+
 /// The failure of a query with too many plans: for more than [`MAX_PLANS`] the platform would close
 /// the connection.
 fn too_many_plans() -> RequestFailure {
@@ -288,4 +315,21 @@ fn unexpected() -> RequestFailure {
         found: snowmelt_wire::Kind::Reply,
         expected: "the reply to another request",
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_is_not_taken_for_one_that_was_dropped() {
+        let mut sent = SentPlans::default();
+        for number in 0..8 {
+            // Where the bytes of the plan before were, if these are gone.
+            let plan = Bytes::from(vec![number; 4096]);
+            assert_eq!(sent.number(&plan), None);
+            assert_eq!(sent.add(plan.clone()), u32::from(number));
+            assert_eq!(sent.number(&plan), Some(u32::from(number)));
+        }
+    }
 }
