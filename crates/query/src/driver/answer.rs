@@ -15,6 +15,7 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use snowmelt_api::{Cost, PhaseSpan, Profile, StoreRequests};
 use snowmelt_execute::context::{BATCH_ROWS, execution_config, execution_context};
+use snowmelt_execute::exchange::Cleaner;
 use snowmelt_execute::process::process_cpu;
 use snowmelt_execute::tree::count;
 use snowmelt_execute::udf::{self, UdfPool};
@@ -294,6 +295,22 @@ impl QueryAnswer {
         }
         error
     }
+}
+
+/// Removes the objects of a query's exchanges, if it has any. Returns the number of LIST requests. A
+/// failure does not change the answer, which is complete: objects that are left are removed by a later
+/// query.
+pub(crate) async fn clean(cleaner: Option<&Cleaner>, is_whole: bool) -> u64 {
+    let Some(cleaner) = cleaner else { return 0 };
+    let cleaned = match is_whole {
+        true => cleaner.clean().await,
+        // Objects of attempts that were cancelled may be on their way.
+        false => cleaner.clean_twice().await,
+    };
+    cleaned.unwrap_or_else(|error| {
+        tracing::warn!(%error, "the objects of an exchange were not removed");
+        0
+    })
 }
 
 /// Sums the resources that the query used, and computes their cost.

@@ -17,6 +17,7 @@ mod tasks;
 mod values;
 
 pub use answer::QueryAnswer;
+pub(crate) use answer::clean;
 pub use runner::{
     Attempt, Reporter, RunOptions, RunProgress, Stragglers, TaskError, TaskResult, TaskRunner,
 };

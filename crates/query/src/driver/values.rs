@@ -11,12 +11,12 @@ use arrow::array::AsArray;
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use snowmelt_api::Profile;
-use snowmelt_execute::exchange::Cleaner;
 use snowmelt_plan::query::{PlannedQuery, plan, unlisted};
 use snowmelt_plan::spec::QuerySpec;
 use snowmelt_plan::tables::TableInfo;
 use snowmelt_types::{ByteSize, Code, ErrorReport};
 
+use super::answer::clean;
 use super::runner::{NumberedRunner, RunOptions};
 use super::{QueryAnswer, Reporter, TaskRunner};
 use crate::{Error, Result};
@@ -106,10 +106,8 @@ impl ListedQuery {
         let reporter = Arc::clone(reporter);
         let mut answer = QueryAnswer::start(planned, runner, reporter, options).await?;
         let values = values(&mut answer).await;
-        let lists = match &cleaner {
-            Some(cleaner) => cleaned(cleaner).await,
-            None => 0,
-        };
+        let is_whole = values.is_ok() && answer.is_whole();
+        let lists = clean(cleaner.as_ref(), is_whole).await;
         self.before.push(answer.finish_cleaned(lists));
         self.runner = Arc::new(NumberedRunner::new(Arc::clone(&self.runner), tasks));
         values
@@ -163,12 +161,4 @@ fn too_many() -> Error {
     let report = ErrorReport::new(Code::SQL_VALUE, message)
         .hint("each value becomes a column: list those that you need, ON c IN ('a', 'b')");
     Error::Sql(Box::new(report))
-}
-
-/// Removes the objects of an exchange. Objects that are left are removed by a later query.
-async fn cleaned(cleaner: &Cleaner) -> u64 {
-    cleaner.clean_twice().await.unwrap_or_else(|error| {
-        tracing::warn!(%error, "the objects of an exchange were not removed");
-        0
-    })
 }

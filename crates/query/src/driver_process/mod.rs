@@ -21,7 +21,6 @@ use std::time::{Duration, Instant};
 use arrow::array::RecordBatch;
 use bytes::Bytes;
 use futures::FutureExt;
-use snowmelt_execute::exchange::Cleaner;
 use snowmelt_execute::process::panics;
 use snowmelt_execute::worker::STACK_BYTES;
 use snowmelt_plan::prices::CostBasis;
@@ -36,7 +35,7 @@ use tokio::net::UnixStream;
 use tokio::runtime::Builder;
 
 use crate::Error;
-use crate::driver::{ListedQuery, QueryAnswer, Reporter, RunOptions};
+use crate::driver::{ListedQuery, QueryAnswer, Reporter, RunOptions, clean};
 pub use dispatch::follow;
 use platform::PlatformClient;
 use runner::PlatformRunner;
@@ -144,10 +143,8 @@ async fn query(
         Err(error) => Err(error.into()),
     };
     // Before the end of the answer: then nothing is left once its reader has it.
-    let lists = match &cleaner {
-        Some(cleaner) => clean(cleaner, answered.as_ref().is_ok_and(QueryAnswer::is_whole)).await,
-        None => 0,
-    };
+    let is_whole = answered.as_ref().is_ok_and(QueryAnswer::is_whole);
+    let lists = clean(cleaner.as_ref(), is_whole).await;
     let profile = answered?.finish_cleaned(lists);
     write_frame(socket, &Frame::json(Kind::Profile, &profile)?).await?;
     Ok(())
@@ -168,21 +165,6 @@ async fn answer_all(
         next = answer.next().await.transpose()?;
     }
     Ok(answer)
-}
-
-/// Removes the objects of the query's exchanges. Returns the number of LIST requests. A failure
-/// does not change the answer, which is complete: objects that are left are removed by a later
-/// query.
-async fn clean(cleaner: &Cleaner, whole: bool) -> u64 {
-    let cleaned = match whole {
-        true => cleaner.clean().await,
-        // Objects of attempts that were cancelled may be on their way.
-        false => cleaner.clean_twice().await,
-    };
-    cleaned.unwrap_or_else(|error| {
-        tracing::warn!(%error, "the objects of an exchange were not removed");
-        0
-    })
 }
 
 /// Writes a batch in frames of limited length, because several frames may be buffered for a client.
