@@ -39,8 +39,7 @@ mod range;
 mod spec;
 
 pub use daemon::{
-    HostNetworks, NamespaceHandle, NetworkDaemon, NetworkHandle, NetworkReport, NetworkUser,
-    network_daemon_main,
+    HostNetworks, NamespaceHandle, NetworkDaemon, NetworkHandle, NetworkReport, network_daemon_main,
 };
 pub use error::Error;
 pub use inspection::{Counters, Listener, NamespaceContents, TracedRoute, Transport, Unsent};

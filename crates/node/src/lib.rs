@@ -25,7 +25,7 @@ pub use files::code::{CODE_KEPT, CodeStore, RemovedFiles};
 pub use files::function_files::{FileStore, Receiving, UNUSED_KEPT};
 pub use files::shared_files::{FILE_BLOCKS, SharedFile, file_tree, is_file_tree};
 pub use images::{
-    BLOCKS as IMAGE_BLOCKS, DaemonUser, HeldImage, ImageOrigin, ImageSettings, ResolvedImage,
+    BLOCKS as IMAGE_BLOCKS, HeldImage, ImageOrigin, ImageSettings, ResolvedImage,
     Stores as ImageStores, TreePlace, Upstream, find_image, has_registry, image_daemon_main,
 };
 pub use instances::acquisition::Environment;
@@ -45,8 +45,8 @@ pub use resources::account::{
 };
 pub use resources::machine::machine_memory;
 pub use resources::pool::RemovalReason;
+pub use snowmelt_kernel::process::DaemonUser;
 pub use snowmelt_ledger::{Capacity, Ledger};
-pub use snowmelt_network::NetworkUser;
 pub use snowmelt_sandbox::{MAX_WRITABLE, may_be_writable};
 pub use times::LOAD_LIMIT;
 pub use user_code::code_package::{PackageAt, PackageSource};

@@ -182,15 +182,26 @@ pub fn child_ends() -> io::Result<OwnedFd> {
     }
 }
 
-/// Becomes a user like [`become_user`], with these capabilities (their numbers) and no others, also
-/// for programs that are executed later.
-pub fn become_user_keeping(uid: u32, gid: u32, kept: &[u32]) -> io::Result<()> {
-    let before: Vec<u32> = kept.iter().copied().chain([CAP_SETGID, CAP_SETUID]).collect();
-    keep_only_capabilities(&before)?;
-    prctl(libc::PR_SET_NO_NEW_PRIVS, 1)?;
-    prctl(libc::PR_SET_KEEPCAPS, 1)?;
-    become_user(uid, gid)?;
-    set_capabilities(kept.iter().fold(0, |set, capability| set | 1 << capability))
+/// The user that a daemon becomes which root has started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DaemonUser {
+    /// The number of the user.
+    pub user: u32,
+    /// The number of the user's group.
+    pub group: u32,
+}
+
+impl DaemonUser {
+    /// Becomes the user like [`become_user`], with these capabilities (their numbers) and no others,
+    /// also for programs that are executed later.
+    pub fn take_rights(self, kept: &[u32]) -> io::Result<()> {
+        let before: Vec<u32> = kept.iter().copied().chain([CAP_SETGID, CAP_SETUID]).collect();
+        keep_only_capabilities(&before)?;
+        prctl(libc::PR_SET_NO_NEW_PRIVS, 1)?;
+        prctl(libc::PR_SET_KEEPCAPS, 1)?;
+        become_user(self.user, self.group)?;
+        set_capabilities(kept.iter().fold(0, |set, capability| set | 1 << capability))
+    }
 }
 
 /// Sets real, effective and saved ids of this single-threaded process, and keeps its other groups: in

@@ -67,13 +67,8 @@ impl NetworkDaemon {
         };
         let sent = send().map_err(|error: io::Error| Error::step("-", "ask the daemon", error));
         let connection = sent?;
-        match ask(&connection, &NetworkRequest::IsUnused, &[])? {
-            true => Ok(DaemonNamespace { connection }),
-            false => {
-                let used = io::Error::other("the namespace is in use");
-                Err(Error::step("-", "configure a namespace", used))
-            }
-        }
+        ask::<()>(&connection, &NetworkRequest::Configure, &[])?;
+        Ok(DaemonNamespace { connection })
     }
 }
 

@@ -28,7 +28,9 @@ pub(super) struct OpenRequest(pub Options);
 /// A request about one namespace, on its own connection.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum NetworkRequest {
-    /// Asks whether the namespace is configured and unused so far. Answered with a `bool`.
+    /// Configures the namespace, which must be fresh. The first request.
+    Configure,
+    /// Asks whether the configured namespace is unused so far. Answered with a `bool`.
     IsUnused,
     /// Makes the network of a job in the namespace. Answered with [`MadeNetwork`].
     Create(Box<JobSpec>),

@@ -4,8 +4,7 @@
 //! | part | file |
 //! |---|---|
 //! | requests and answers | `message` |
-//! | the daemon's process | `process` |
-//! | its user and capabilities | `rights` |
+//! | the daemon's process, with its capabilities | `process` |
 //! | the node's side | `client` |
 //! | networks of this process or of a daemon, by one handle | `handle` |
 //!
@@ -19,10 +18,8 @@ mod client;
 mod handle;
 mod message;
 mod process;
-mod rights;
 
 pub use client::NetworkDaemon;
 pub use handle::{HostNetworks, NamespaceHandle, NetworkHandle};
 pub use message::NetworkReport;
 pub use process::network_daemon_main;
-pub use rights::NetworkUser;

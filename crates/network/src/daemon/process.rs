@@ -14,9 +14,9 @@ use std::thread::{self, Scope};
 use rustix::fs::{fstat, stat};
 use serde::Serialize;
 use snowmelt_kernel::namespace::{flags, join};
+use snowmelt_kernel::process::DaemonUser;
 
 use super::message::{MadeNetwork, NetworkReport, NetworkRequest, OpenRequest, answer, receive};
-use super::rights::NetworkUser;
 use crate::netlink::{AF_UNSPEC, Batch, NLM_F_DUMP, RTM_GETLINK, Socket};
 use crate::{ConfiguredNamespace, Error, JobNetwork, JobSpec, Networks, Result};
 
@@ -26,14 +26,25 @@ const MAX_CONNECTIONS: usize = 2048;
 /// The stack of a thread for a network, in bytes.
 const STACK_BYTES: usize = 512 << 10;
 
+/// The capabilities of a daemon that is not root.
+const CAPABILITIES: [u32; 4] = [
+    // `CAP_NET_ADMIN`: devices, routes and packet rules of the host and of jobs.
+    12, // `CAP_NET_RAW`: echo requests between the hosts of a job.
+    13,
+    // `CAP_SYS_PTRACE`: addresses in the memory of functions whose system calls the daemon answers.
+    19, // `CAP_SYS_ADMIN`: the network namespaces of jobs, and programs on control groups.
+    21,
+];
+
 /// Runs a network daemon on standard input until its node has ended. A daemon that becomes a `user`
 /// has itself confined by `confine` then. Must be called before the process has a second thread and
 /// before it opens any file.
 pub fn network_daemon_main(
-    user: Option<NetworkUser>,
+    user: Option<DaemonUser>,
     confine: impl FnOnce() -> io::Result<()>,
 ) -> ExitCode {
-    let rights = user.map_or(Ok(()), |user| user.take_rights().and_then(|()| confine()));
+    let rights =
+        user.map_or(Ok(()), |user| user.take_rights(&CAPABILITIES).and_then(|()| confine()));
     match rights.and_then(|()| run()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -127,6 +138,10 @@ impl NetworkConnection {
         let mut buffer = Vec::new();
         while let Some((request, fds)) = receive(&self.connection, &mut buffer)? {
             match request {
+                NetworkRequest::Configure => {
+                    let configured = self.configure();
+                    self.reply(&configured)?;
+                }
                 NetworkRequest::IsUnused => {
                     let unused = self.is_unused();
                     self.reply(&unused)?;
@@ -141,23 +156,25 @@ impl NetworkConnection {
         Ok(())
     }
 
-    fn is_unused(&mut self) -> Result<bool> {
+    fn configure(&mut self) -> Result<()> {
         match std::mem::replace(&mut self.state, ConnectionState::Refused) {
             ConnectionState::Given(namespace) => {
                 let fresh = check_fresh(&namespace);
                 fresh.map_err(|error| Error::step("-", "use the namespace", error))?;
                 self.state = ConnectionState::Configured(self.networks.configure(namespace)?);
-                Ok(true)
-            }
-            ConnectionState::Configured(mut configured) => {
-                let unused = configured.is_unused();
-                self.state = ConnectionState::Configured(configured);
-                Ok(unused)
+                Ok(())
             }
             other => {
                 self.state = other;
-                Ok(false)
+                Err(out_of_turn())
             }
+        }
+    }
+
+    fn is_unused(&mut self) -> Result<bool> {
+        match &mut self.state {
+            ConnectionState::Configured(configured) => Ok(configured.is_unused()),
+            _ => Err(out_of_turn()),
         }
     }
 
@@ -206,7 +223,9 @@ impl NetworkConnection {
             NetworkRequest::Listeners { at, port } => {
                 answer(connection, &network.listeners(at, port), &[])
             }
-            NetworkRequest::IsUnused | NetworkRequest::Create(_) => Ok(()),
+            NetworkRequest::Configure | NetworkRequest::IsUnused | NetworkRequest::Create(_) => {
+                Ok(())
+            }
         }
     }
 

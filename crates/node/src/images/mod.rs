@@ -36,8 +36,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use snowmelt_sandbox::{Base, MountedImage, Root};
 
+pub use daemon::image_daemon_main;
 pub(crate) use daemon::sharing::Sharing;
-pub use daemon::{DaemonUser, image_daemon_main};
 pub(crate) use host_connection::connect;
 pub(crate) use keeper::ImageKeeper;
 pub use peers::BLOCKS;

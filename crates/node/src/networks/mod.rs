@@ -18,8 +18,9 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use snowmelt_broker::Broker;
+use snowmelt_kernel::process::DaemonUser;
 use snowmelt_kernel::rootless;
-use snowmelt_network::{HostNetworks, NetworkUser};
+use snowmelt_network::HostNetworks;
 use snowmelt_sandbox::{PlatformProcess, Spawner};
 use tokio::sync::Semaphore;
 
@@ -130,7 +131,7 @@ impl JobNetworks {
 
 /// Runs a network daemon on standard input until its node has ended. Must be called before the process
 /// has a second thread and before it opens any file.
-pub fn network_daemon_main(user: Option<NetworkUser>) -> ExitCode {
+pub fn network_daemon_main(user: Option<DaemonUser>) -> ExitCode {
     snowmelt_network::network_daemon_main(user, || {
         PlatformProcess::NetworkDaemon.restrict_system_calls().map_err(io::Error::other)
     })

@@ -1,5 +1,5 @@
-//! The process of a function or daemon as the node sees it, whatever it runs: its limits, its connection, its
-//! output and its end.
+//! The process of a function or daemon as the node sees it, whatever it runs: its limits, its
+//! connection, its output and its end.
 //!
 //! | part | file |
 //! |---|---|

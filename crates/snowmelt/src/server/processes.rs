@@ -5,7 +5,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use snowmelt_node::{DaemonUser, NetworkUser};
+use snowmelt_node::DaemonUser;
 use snowmelt_telemetry::Settings;
 use tracing_subscriber::EnvFilter;
 
@@ -27,14 +27,8 @@ pub fn run(typed: &[OsString]) -> Option<ExitCode> {
             Some(snowmelt_sandbox::spawner_main(typed.get(3).and_then(|text| text.to_str())))
         }
         "broker" => Some(snowmelt_control::server::broker_main()),
-        "images" => Some(daemon(&typed[3..], |user| {
-            let user = user.map(|(user, group)| DaemonUser { user, group });
-            snowmelt_node::image_daemon_main(user)
-        })),
-        "networks" => Some(daemon(&typed[3..], |user| {
-            let user = user.map(|(user, group)| NetworkUser { user, group });
-            snowmelt_node::network_daemon_main(user)
-        })),
+        "images" => Some(daemon(&typed[3..], snowmelt_node::image_daemon_main)),
+        "networks" => Some(daemon(&typed[3..], snowmelt_node::network_daemon_main)),
         "daemon" => Some(exit_code(server::detach())),
         "serve" => Some(exit_code(serve())),
         _ => None,
@@ -59,13 +53,13 @@ pub fn log(default: &str, spans: Option<Settings>) {
 
 /// Runs a daemon of one node. `numbers` are those of the user and group that the daemon becomes, if a
 /// broker has started it.
-fn daemon(numbers: &[OsString], run: impl FnOnce(Option<(u32, u32)>) -> ExitCode) -> ExitCode {
+fn daemon(numbers: &[OsString], run: fn(Option<DaemonUser>) -> ExitCode) -> ExitCode {
     log("warn", None);
     let number = |text: &OsString| text.to_str().and_then(|text| text.parse().ok());
     match numbers {
         [] => run(None),
         [user, group] => match (number(user), number(group)) {
-            (Some(user), Some(group)) => run(Some((user, group))),
+            (Some(user), Some(group)) => run(Some(DaemonUser { user, group })),
             _ => ExitCode::FAILURE,
         },
         _ => ExitCode::FAILURE,

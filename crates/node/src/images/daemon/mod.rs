@@ -30,6 +30,7 @@ use rustix::fs::CWD;
 use serde::Serialize;
 use snowmelt_image::source::trust_authorities;
 use snowmelt_kernel::namespace::{flags, join, unshare};
+use snowmelt_kernel::process::DaemonUser;
 use snowmelt_kernel::{mount, packet};
 use snowmelt_types::Report;
 
@@ -37,11 +38,10 @@ use super::message::{DaemonControl, DaemonRequest, LONGEST, Notice, READY};
 use super::peers::PeerDialer;
 use super::stores::Stores;
 use mounts::Mounts;
-pub use rights::DaemonUser;
 
 /// Runs the daemon until its node has ended. Must be called before the process has a second thread.
 pub fn image_daemon_main(user: Option<DaemonUser>) -> ExitCode {
-    let rights = user.map_or(Ok(()), |user| user.take_rights());
+    let rights = user.map_or(Ok(()), rights::take_rights);
     match rights.and_then(|()| run()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
