@@ -88,6 +88,20 @@ class Snowmelt:
 
     folder: Path
     environment: dict[str, str] = field(default_factory=dict)
+    program: Path = SNOWMELT
+
+    def for_other_users(self) -> None:
+        """Runs the programs from where another user may execute them: the builds may be below the
+        home folder of root."""
+        place = self.folder / "bin"
+        place.mkdir()
+        for name in ("snowmelt", "snowmelt-query"):
+            try:
+                (place / name).hardlink_to(SNOWMELT.with_name(name))
+            except OSError:
+                shutil.copy(SNOWMELT.with_name(name), place)
+        self.folder.chmod(0o755)
+        self.program = place / "snowmelt"
 
     def environ(self) -> dict[str, str]:
         places = {"SNOWMELT_STATE": self.folder / "state", "SNOWMELT_RUN": self.folder / "run"}
@@ -97,7 +111,7 @@ class Snowmelt:
 
     def start(self, *arguments: object, cwd: Path | None = None) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [str(SNOWMELT), "--errors", "json", *map(str, arguments)],
+            [str(self.program), "--errors", "json", *map(str, arguments)],
             cwd=cwd or self.folder,
             env=self.environ(),
             stdin=subprocess.DEVNULL,

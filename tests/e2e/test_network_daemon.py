@@ -71,6 +71,11 @@ def addresses() -> list[str]:
     return [line for line in shown.stdout.splitlines() if "snm" not in line]
 
 
+def devices_of_bursts() -> list[str]:
+    shown = subprocess.run(["ip", "-o", "link"], check=True, capture_output=True, text=True)
+    return [line for line in shown.stdout.splitlines() if "snm" in line]
+
+
 def network_daemon(server: int) -> int:
     [daemon] = [pid for pid, line in descendants(server).items() if "internal networks" in line]
     return daemon
@@ -97,8 +102,8 @@ def test_functions_of_a_burst_communicate(server: Snowmelt, method: str) -> None
     assert waiting.returncode != 0 and "SM-0601" in said, said
     assert server.python(code).succeeded().out == answered
     server.run("down").succeeded()
-    left = subprocess.run(["ip", "-o", "link"], check=True, capture_output=True, text=True).stdout
-    assert "snm" not in left
+    # The kernel removes a namespace with its devices a moment after its last process.
+    wait_for("the end of the devices", lambda: not devices_of_bursts())
 
 
 def test_the_daemon_of_networks_changes_no_namespace_in_use(server: Snowmelt) -> None:

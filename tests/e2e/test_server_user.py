@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -14,8 +13,6 @@ from pathlib import Path
 import pytest
 from conftest import Snowmelt, descendants, wait_for
 from taken_descriptors import PidFd, answer, copied, send, sockets, stolen
-
-from common.paths import SNOWMELT
 
 # Numbers without a name in /etc/passwd.
 SERVER, ADA, MEMBERS = 64700, 64501, 64321
@@ -40,8 +37,6 @@ class Site:
         self.server = server
         self.data = server.folder / "data"
         self.data.mkdir(mode=0o755)
-        # Where another user may execute it: the builds may be below the home folder of root.
-        self.program = shutil.copy(SNOWMELT, server.folder)
         status = json.loads(server.run("status", "-o", "json").succeeded().out)
         self.pid: int = status["pid"]
 
@@ -61,7 +56,7 @@ class Site:
         place = {"HOME": "/nonexistent"}
         place["SNOWMELT_SOCKET"] = str(self.server.folder / "state/snowmelt.sock")
         done = subprocess.run(
-            [self.program, "sql", "-o", "csv", f"select count(*) n from '{of}'"],
+            [self.server.program, "sql", "-o", "csv", f"select count(*) n from '{of}'"],
             user=uid,
             group=MEMBERS,
             extra_groups=[],
@@ -85,7 +80,7 @@ def state(pid: int) -> dict[str, str]:
 
 @pytest.fixture
 def site(alone: Snowmelt) -> Iterator[Site]:
-    alone.folder.chmod(0o755)
+    alone.for_other_users()
     alone.environment = {"SNOWMELT_GROUP": str(MEMBERS), "SNOWMELT_USER": str(SERVER)}
     alone.run("up").succeeded()
     yield Site(alone)
@@ -237,7 +232,7 @@ def test_a_program_of_the_server_is_confined(alone: Snowmelt, tmp_path: Path) ->
         code.write_text(CODE)
         packages = tmp_path / "requirements.txt"
         packages.write_text("six\n")
-        alone.folder.chmod(0o755)
+        alone.for_other_users()
         temporary = outside / "tmp"
         temporary.mkdir()
         temporary.chmod(0o777)
