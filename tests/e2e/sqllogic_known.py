@@ -34,6 +34,10 @@ _PLACES = {
         "aggregate.slt:6642"
     ],
     "columns of subqueries are named as they are written": ["group_by.slt:1964", "select.slt:1834"],
+    "the column of a series has the name of its table, as in PostgreSQL and DuckDB": [
+        "sort_merge_join.slt:951",
+        "table_functions.slt:271",
+    ],
     "lists are sorted with nulls last": ["array_agg.slt:598"],
     "the length of a value is a number of its own": ["functions.slt:869"],
     "its memory limit does not count here": ["ordered_aggregate_spill.slt:69"],

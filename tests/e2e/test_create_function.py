@@ -68,7 +68,7 @@ def test_types_and_nulls_are_those_that_the_statement_declares(alone: Snowmelt) 
         "import numpy\n\ndef half(x):\n    return x / numpy.float64(2)\n\n"
         "def halves(x):\n    return half(x)\n$$"
     ).succeeded()
-    assert alone.rows("select sum(halves(value)) s from range(0, 101)") == [{"s": 2525.0}]
+    assert alone.rows("select sum(halves(range)) s from range(0, 101)") == [{"s": 2525.0}]
     alone.run("down").succeeded()
 
 

@@ -33,7 +33,7 @@ def picky(n: int) -> int:
     return n
 """
 
-ROWS = "range(0, 20000)"
+ROWS = "(select range as value from range(0, 20000))"
 
 
 def file(folder: Path) -> Path:

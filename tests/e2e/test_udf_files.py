@@ -267,7 +267,7 @@ def test_functions_in_python_have_files(alone: Snowmelt, tmp_path: Path) -> None
     with client_of(alone.folder / "state" / "snowmelt.sock"):
         query = sm.sql("select word(1) w", udfs=[word], progress=False)
         assert query.collect().to_pylist() == [{"w": "one"}]
-        sql = "select Scaled(value) s from range(0, 5)"
+        sql = "select Scaled(range) s from range(0, 5)"
         query = sm.sql(sql, udfs=[Scaled], progress=False)
         assert query.collect().to_pylist() == [{"s": 30}]
         assert remote(word)(pa.array([2, 0])).to_pylist() == ["two", "zero"]

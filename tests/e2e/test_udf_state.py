@@ -42,7 +42,7 @@ def score(n: int) -> int:
 """
 
 # Many batches for one instance.
-ROWS = "range(0, 40000)"
+ROWS = "(select range as value from range(0, 40000))"
 
 
 def file(folder: Path, text: str) -> Path:
