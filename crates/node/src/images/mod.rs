@@ -39,7 +39,7 @@ use snowmelt_sandbox::{Base, MountedImage, Root};
 
 pub(crate) use daemon::sharing::Sharing;
 pub use daemon::{DaemonUser, image_daemon_main};
-pub(crate) use host_connection::connect;
+pub(crate) use host_connection::{connect, named};
 pub(crate) use keeper::ImageKeeper;
 pub use peers::BLOCKS;
 pub use resolution::{ImageOrigin, ResolvedImage, find_image, has_registry};
