@@ -124,13 +124,13 @@ pub use images::{
 pub use leases::{LeaseOf, LeaseRequest, Leased, Returned};
 pub use platform::{
     Backup, CallFigures, Figures, HostFacts, HostJoin, HostState, HostSummary, ImageBytes,
-    JoinTokenMade, JoinTokenRequest,
-    ImageTree, ImportFigures, InstallFigures, KeyRequest, KeyRotation, KeySummary, LedgerFigures,
-    LoginIssuer, LoginOffer, MadeKey, NamedLimit, NetworkDetail, NetworkPart, NetworkSummary,
-    NodeFigures, PartNetwork, PlatformPruneRequest, PoolFigures, PoolStatus, PrunedPart,
-    QuotaHolder, QuotaKind, QuotaLimit, QuotaRequest, QuotaSummary, QuotaUse, START_BOUNDS_US,
-    ShutdownRequest, SpawnerHealth, Start, StartFigures, Status, StripePlace, TokenKind, Trace,
-    TracePoint, TraceRequest, TraceStep, TraceTo, TreeHost, UseFigures, ZygoteFigures,
+    ImageTree, ImportFigures, InstallFigures, JoinTokenMade, JoinTokenRequest, KeyRequest,
+    KeyRotation, KeySummary, LedgerFigures, LoginIssuer, LoginOffer, MadeKey, NamedLimit,
+    NetworkDetail, NetworkPart, NetworkSummary, NodeFigures, PartNetwork, PlatformPruneRequest,
+    PoolFigures, PoolStatus, PrunedPart, QuotaHolder, QuotaKind, QuotaLimit, QuotaRequest,
+    QuotaSummary, QuotaUse, START_BOUNDS_US, ShutdownRequest, SpawnerHealth, Start, StartFigures,
+    Status, StripePlace, TokenKind, Trace, TracePoint, TraceRequest, TraceStep, TraceTo, TreeHost,
+    UseFigures, ZygoteFigures,
 };
 pub use queries::{
     Bill, Cost, DiscardedAttempt, Event, Finding, Lane, LargestPartition, Phase, PhaseSpan,

@@ -23,11 +23,12 @@ use crate::{
     Backup, BatchRequest, BurstAnswer, BurstCalls, BurstRequest, BurstStatus, ConversionRequest,
     DifferenceRequest, Figures, FilesRequest, FunctionSpec, FunctionSummary, HostSummary,
     ImageDetail, ImageEvent, ImageRequest, ImageSummary, ImageTree, Invocation, InvokeRequest,
-    JoinTokenMade, JoinTokenRequest, KeyRequest, KeyRotation, KeySummary, LogEntry, LoginOffer, MadeKey, MissingFiles,
-    NetworkDetail, NetworkSummary, PackRequest, Packed, PlatformKey, PlatformPruneRequest,
-    PruneRequest, Pruned, PrunedPart, PullRequest, PushRequest, QueryRequest, QuotaHolder,
-    QuotaKind, QuotaLimit, QuotaRequest, QuotaSummary, QuotaUse, RegisterRequest, ShutdownRequest,
-    Status, TENANT_HEADER, Trace, TraceRequest, UdfLogEntry, UdfSummary, WarmRequest, Wheel,
+    JoinTokenMade, JoinTokenRequest, KeyRequest, KeyRotation, KeySummary, LogEntry, LoginOffer,
+    MadeKey, MissingFiles, NetworkDetail, NetworkSummary, PackRequest, Packed, PlatformKey,
+    PlatformPruneRequest, PruneRequest, Pruned, PrunedPart, PullRequest, PushRequest, QueryRequest,
+    QuotaHolder, QuotaKind, QuotaLimit, QuotaRequest, QuotaSummary, QuotaUse, RegisterRequest,
+    ShutdownRequest, Status, TENANT_HEADER, Trace, TraceRequest, UdfLogEntry, UdfSummary,
+    WarmRequest, Wheel,
 };
 
 const JSON: &str = "application/json";

@@ -109,7 +109,13 @@ pub struct AcceptedConnection<S> {
 impl<S> AcceptedConnection<S> {
     /// Makes a connection of a user of this machine.
     fn of_user(stream: S, user: FileUser) -> Self {
-        Self { stream, peer: Peer::User(user.user), address: None, user: Some(user), certificate: None }
+        Self {
+            stream,
+            peer: Peer::User(user.user),
+            address: None,
+            user: Some(user),
+            certificate: None,
+        }
     }
 }
 

@@ -234,7 +234,8 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let listener = TlsListener::new(listener, &Certificate::new(CHAIN, KEY).unwrap());
         let router = Router::new().route("/", get(async || "hello")).route("/echo", get(echo));
-        let router = router.layer(from_fn_with_state(Credential::from(Token::new(TOKEN).unwrap()), admit));
+        let router =
+            router.layer(from_fn_with_state(Credential::from(Token::new(TOKEN).unwrap()), admit));
         tokio::spawn(serve(listener, router, bounds, Ending::default()));
         address
     }

@@ -17,9 +17,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use snowmelt_api::{
     Backup, Figures, FunctionSpec, FunctionSummary, HostSummary, ImageTree, Invocation,
-    InvokeRequest, JoinTokenMade, JoinTokenRequest, LogEntry, NetworkDetail, NetworkSummary, PackRequest, Packed,
-    PlatformPruneRequest, PrunedPart, QueryRequest, RegisterRequest, ShutdownRequest, Status,
-    TENANT_HEADER, Trace, TraceRequest, UdfLogEntry, UdfSummary,
+    InvokeRequest, JoinTokenMade, JoinTokenRequest, LogEntry, NetworkDetail, NetworkSummary,
+    PackRequest, Packed, PlatformPruneRequest, PrunedPart, QueryRequest, RegisterRequest,
+    ShutdownRequest, Status, TENANT_HEADER, Trace, TraceRequest, UdfLogEntry, UdfSummary,
 };
 pub use snowmelt_rpc::Token;
 pub use snowmelt_rpc::client::TlsServer;

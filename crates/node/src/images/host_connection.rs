@@ -29,7 +29,8 @@ pub(crate) async fn connect(
         reason,
         after: None,
     };
-    let credential = credential.ok_or_else(|| unreachable("this host is in no cluster".to_owned()))?;
+    let credential =
+        credential.ok_or_else(|| unreachable("this host is in no cluster".to_owned()))?;
     let target = HostTarget { address: host.address, meant, credential: credential.clone() };
     let connected = upgrade::connect(&target, path).await;
     let connected = connected.map_err(|error| unreachable(error.message))?;

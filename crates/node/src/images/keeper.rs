@@ -309,11 +309,7 @@ impl Keeper {
             let token = credential.token().map(|token| DaemonMember::Token(token.header()));
             token.or_else(|| credential.text().map(DaemonMember::Certificate))
         });
-        say(
-            control,
-            &DaemonControl::Begin { state, folder, settings, mounts, member },
-            &fds,
-        )?;
+        say(control, &DaemonControl::Begin { state, folder, settings, mounts, member }, &fds)?;
         if !packet::wait(control, BEGIN_TIMEOUT)? {
             return Err(io::ErrorKind::TimedOut.into());
         }

@@ -117,9 +117,7 @@ impl PeerDialer {
                 let token = Token::new(header.strip_prefix("Bearer ")?);
                 Some(Credential::from(token.ok()?))
             }
-            DaemonMember::Certificate(text) => {
-                Credential::certified(text, Anonymous::Refused).ok()
-            }
+            DaemonMember::Certificate(text) => Credential::certified(text, Anonymous::Refused).ok(),
         });
         Self { credential, control }
     }

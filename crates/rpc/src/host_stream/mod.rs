@@ -124,11 +124,7 @@ impl HostStream {
     ///
     /// # Errors
     /// The TLS library refuses the settings.
-    pub fn received(
-        tcp: TcpStream,
-        credential: &Credential,
-        peer: &PeerSlot,
-    ) -> io::Result<Self> {
+    pub fn received(tcp: TcpStream, credential: &Credential, peer: &PeerSlot) -> io::Result<Self> {
         let Some(session) = credential.accept()? else { return Ok(Self::accepted(tcp)) };
         let tcp = Arc::new(tcp);
         let link = TlsLink::new(session.into(), credential.clone(), peer.clone());
@@ -201,7 +197,9 @@ impl HostStream {
                 drop(self);
                 return alone(tcp);
             }
-            Carrier::Records { .. } => "the other side of a connection spoke before it was its turn",
+            Carrier::Records { .. } => {
+                "the other side of a connection spoke before it was its turn"
+            }
             Carrier::Tls(_) => "an encrypted connection is more than its socket",
         };
         Err(io::Error::new(io::ErrorKind::InvalidData, why))

@@ -140,11 +140,7 @@ impl TlsLink {
     }
 
     /// Decrypts some bytes that have arrived, or waits for more.
-    fn poll_receive(
-        &mut self,
-        tcp: &TcpStream,
-        context: &mut Context<'_>,
-    ) -> Poll<io::Result<()>> {
+    fn poll_receive(&mut self, tcp: &TcpStream, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.start == self.arrived.len() {
             self.start = 0;
             self.arrived.clear();
@@ -169,7 +165,10 @@ impl TlsLink {
         }
         self.start += self.session.read_tls(&mut &self.arrived[self.start..])?;
         match self.session.process_new_packets() {
-            Ok(state) => Poll::Ready(Ok(self.heard(&state))),
+            Ok(state) => {
+                self.heard(&state);
+                Poll::Ready(Ok(()))
+            }
             Err(error) => {
                 // The other side learns why, if it still takes a byte.
                 let _ = self.session.write_tls(&mut Outlet(tcp));

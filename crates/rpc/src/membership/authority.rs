@@ -226,10 +226,12 @@ impl Meant {
     /// Returns whether a certificate in this PEM text is for the process, whoever signed it.
     pub fn is_named_by(&self, certificate: &str) -> bool {
         let read = CertificateDer::from_pem_slice(certificate.as_bytes());
-        read.is_ok_and(|read| super::PeerCertificate::of(&read).is_some_and(|peer| match self {
-            Self::Control => peer.is_control,
-            Self::Host(name) => peer.name == *name,
-        }))
+        read.is_ok_and(|read| {
+            super::PeerCertificate::of(&read).is_some_and(|peer| match self {
+                Self::Control => peer.is_control,
+                Self::Host(name) => peer.name == *name,
+            })
+        })
     }
 }
 

@@ -306,8 +306,7 @@ impl OwnCertificate {
         let roots = Arc::new(roots);
         // A host that joins has only the fingerprint of the authority.
         let chain = vec![certificate, authority];
-        let verifier =
-            WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), provider());
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), provider());
         let verifier = match anonymous {
             Anonymous::Refused => verifier,
             Anonymous::MayJoin => verifier.allow_unauthenticated(),

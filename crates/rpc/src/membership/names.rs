@@ -61,7 +61,8 @@ pub(super) fn of_host(name: &HostName) -> String {
 pub(super) fn host(certified: &str) -> Option<HostName> {
     let digits: String = certified.strip_suffix(HOSTS)?.split('.').collect();
     let digits = digits.as_bytes();
-    let digit = |digit: u8| char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let digit =
+        |digit: u8| char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     let bytes = digits.chunks(2).map(|pair| match pair {
         [high, low] => Some(digit(*high)? << 4 | digit(*low)?),
         _ => None,

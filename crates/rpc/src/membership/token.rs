@@ -148,11 +148,7 @@ impl Holders {
 }
 
 /// Middleware that refuses requests of others than hosts of the cluster.
-pub async fn admit(
-    State(credential): State<Credential>,
-    request: Request,
-    next: Next,
-) -> Response {
+pub async fn admit(State(credential): State<Credential>, request: Request, next: Next) -> Response {
     let extensions = request.extensions();
     let known = match credential.token() {
         Some(token) => {

@@ -58,7 +58,8 @@ pub async fn of_lab(lab: &Lab, client: &ApiClient) -> Result<(), ErrorReport> {
         let written = || -> io::Result<()> {
             let new = path.with_extension("new");
             let mut options = File::options();
-            let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+            let mut file =
+                options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
             file.write_all(made.token.as_bytes())?;
             std::fs::rename(&new, path)
         };

@@ -320,7 +320,15 @@ fn program() -> Result<impl Fn(&LabHost) -> Command, ErrorReport> {
             .env(env::SOCKET, &host.socket)
             .env(env::HANDLER_CACHE, (host.memory.bytes() / 4).to_string())
             .env(env::IMPORT_CACHE, (host.memory.bytes() / 4).to_string());
-        for name in [env::LISTEN, env::TOKEN_FILE, env::HOST, env::HOST_MEMORY, env::PROVIDER, env::JOIN, env::PLAINTEXT] {
+        for name in [
+            env::LISTEN,
+            env::TOKEN_FILE,
+            env::HOST,
+            env::HOST_MEMORY,
+            env::PROVIDER,
+            env::JOIN,
+            env::PLAINTEXT,
+        ] {
             command.env_remove(name);
         }
         if let Some(provider) = &host.provider {

@@ -149,8 +149,7 @@ impl HostIdentity {
             }
         };
         let credential = Credential::certified(kept.text.clone(), Anonymous::Refused);
-        let credential =
-            credential.map_err(|reason| unusable(&path, &io::Error::other(reason)))?;
+        let credential = credential.map_err(|reason| unusable(&path, &io::Error::other(reason)))?;
         Ok(Self { path, name: name.clone(), kept, credential })
     }
 

@@ -277,8 +277,7 @@ impl ClusterAuthority {
     ) -> Result<Certified, ErrorReport> {
         let Inner { authority, life, .. } = &*self.0;
         let certificate = authority.certify(request, name, serial, *life);
-        let certificate =
-            certificate.map_err(|reason| ErrorReport::new(Code::PROTOCOL, reason))?;
+        let certificate = certificate.map_err(|reason| ErrorReport::new(Code::PROTOCOL, reason))?;
         let authority = authority.certificate().to_owned();
         Ok(Certified { certificate, authority, life_ms: member::milliseconds(*life) })
     }

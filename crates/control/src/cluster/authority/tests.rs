@@ -92,10 +92,8 @@ async fn nobody_gets_the_name_of_a_host_that_is_there() {
     let token = cluster.token(None, None).await;
     assert_eq!(cluster.refused(&ask(&token, "one"), false).await, Code::JOIN_NAME);
     assert_eq!(cluster.refused(&ask(&token, "two"), true).await, Code::JOIN_NAME);
-    let made = cluster.authority.make_token(JoinTokenRequest {
-        name: Some(name("one")),
-        ttl_ms: None,
-    });
+    let made =
+        cluster.authority.make_token(JoinTokenRequest { name: Some(name("one")), ttl_ms: None });
     assert_eq!(made.await.unwrap_err().known_code(), Code::JOIN_NAME);
     cluster.authority.join(&ask(&token, "two"), false).await.unwrap();
     assert!(cluster.authority.removed().await.unwrap().is_empty());

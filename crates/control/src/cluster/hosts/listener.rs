@@ -99,10 +99,7 @@ async fn renew(
     Ok(axum::Json(certified).into_response())
 }
 
-async fn first_certificate(
-    State(parts): State<Parts>,
-    body: Bytes,
-) -> Result<Response, Problem> {
+async fn first_certificate(State(parts): State<Parts>, body: Bytes) -> Result<Response, Problem> {
     let ask: JoinAsk = parse(&body)?;
     let is_there = parts.hosts.has(&ask.name);
     let certified = parts.authority()?.join(&ask, is_there).await?;

@@ -54,10 +54,8 @@ pub fn image_daemon_main(user: Option<DaemonUser>) -> ExitCode {
 fn run() -> io::Result<()> {
     let control = io::stdin().as_fd().try_clone_to_owned()?;
     let begun = receive(&control)?;
-    let Some((
-        DaemonControl::Begin { state, folder, settings, mounts: adopted, member },
-        mut fds,
-    )) = begun
+    let Some((DaemonControl::Begin { state, folder, settings, mounts: adopted, member }, mut fds)) =
+        begun
     else {
         return Ok(());
     };

@@ -9,9 +9,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
-use serde::{Deserialize, Serialize};
 use rustix::net::AddressFamily;
 use rustix::net::sockopt::socket_domain;
+use serde::{Deserialize, Serialize};
 use snowmelt_image::block::OciDigest;
 use snowmelt_image::peer::{Connect, ExportProgress, Exports, Flow, Patience, Upstreams};
 use snowmelt_image::read::BlobReader;
