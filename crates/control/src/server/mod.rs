@@ -302,7 +302,8 @@ async fn platform(
         let ids: Vec<_> = records.all_functions().await?.iter().map(FunctionRecord::id).collect();
         logs.migrate(ids.iter());
     }
-    let OwnCluster { hosts, authority } = OwnCluster::open(settings, &node, &records).await?;
+    let over = &ending.over;
+    let OwnCluster { hosts, authority } = OwnCluster::open(settings, &node, &records, over).await?;
     // A private platform has no other hosts, and runs beside a server that holds the store.
     if !settings.private {
         records.drained().await?.iter().for_each(|host| hosts.set_drained(host, true));
@@ -325,9 +326,6 @@ async fn platform(
     if settings.cluster.is_some() {
         placements.take_reports();
         tokio::spawn(placements.clone().follow(ending.over.clone()));
-    }
-    if let Some(authority) = authority.clone() {
-        tokio::spawn(authority.keep(node.clone(), ending.over.clone()));
     }
     let cluster = ClusterResources { hosts: hosts.clone(), trees, placements: placements.clone() };
     let over = ending.over.clone();

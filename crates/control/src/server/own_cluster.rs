@@ -4,6 +4,7 @@ use snowmelt_node::Node;
 use snowmelt_rpc::Credential;
 use snowmelt_tasks::agent::Agent;
 use snowmelt_types::{Code, ErrorReport};
+use tokio_util::sync::CancellationToken;
 
 use super::{ClusterProof, ClusterSettings, ServerSettings};
 use crate::cluster::authority::ClusterAuthority;
@@ -18,10 +19,12 @@ pub(super) struct OwnCluster {
 }
 
 impl OwnCluster {
+    /// Makes the hosts, and keeps control's certificate new until the server is `over`.
     pub async fn open(
         settings: &ServerSettings,
         node: &Node,
         records: &Records,
+        over: &CancellationToken,
     ) -> Result<Self, ErrorReport> {
         let agent = Agent::new(node.clone(), settings.memory);
         let Some(ClusterSettings { name, listen, proof }) = settings.cluster.clone() else {
@@ -36,6 +39,7 @@ impl OwnCluster {
                 let state = &settings.state_dir;
                 let records = records.clone();
                 let opened = ClusterAuthority::open(state, name.clone(), life, records).await?;
+                tokio::spawn(opened.clone().keep(node.clone(), over.clone()));
                 authority.insert(opened).credential().clone()
             }
         };
