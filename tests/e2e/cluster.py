@@ -12,6 +12,11 @@ from suites import client_of
 from common.paths import SNOWMELT
 
 
+def join_token(control: Snowmelt, *options: str) -> str:
+    """A token with which one host joins."""
+    return control.run("cluster", "join-token", *options).succeeded().out.strip()
+
+
 @contextmanager
 def two_hosts(
     control: Snowmelt,
@@ -22,13 +27,13 @@ def two_hosts(
 ) -> Iterator[None]:
     """Control is host `one`, and listens at the port; `two`, at the next port, has a state folder
     and this environment of its own, and is started by the command `within`. The SDK of this process
-    is a client of control. `folder` gets the token."""
-    token = folder / "token"
-    token.write_text("0123456789abcdef")
-    common = ["--token-file", str(token), "--name"]
-    up = [str(SNOWMELT), "up", "--listen", f"127.0.0.1:{port}", *common, "one"]
+    is a client of control. `folder` gets the join token."""
+    up = [str(SNOWMELT), "up", "--listen", f"127.0.0.1:{port}", "--name", "one"]
     subprocess.run(up, check=True, capture_output=True, env=control.environ())
-    join = ["--control", f"127.0.0.1:{port}", "--address", f"127.0.0.1:{port + 1}", *common, "two"]
+    token = folder / "join"
+    token.write_text(join_token(control))
+    at = ["--control", f"127.0.0.1:{port}", "--address", f"127.0.0.1:{port + 1}"]
+    join = [*at, "--join", f"@{token}", "--name", "two"]
     member = subprocess.Popen(
         [*within, str(SNOWMELT), "node", *join],
         env={**environment, "SNOWMELT_STATE": str(control.folder / "second")},

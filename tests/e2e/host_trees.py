@@ -39,7 +39,7 @@ class Hosts:
         """Adds a host that listens at this port, and reaches control at another than its own."""
         log = (self.control.folder / f"{name}.log").open("wb")
         at = ["--control", f"127.0.0.1:{control or self.port}", "--address", f"127.0.0.1:{port}"]
-        named = ["--token-file", str(self.token), "--name", name]
+        named = ["--plaintext", "--token-file", str(self.token), "--name", name]
         state = {"SNOWMELT_STATE": str(self.control.folder / name)}
         self.members[name] = subprocess.Popen(
             [str(SNOWMELT), "node", *at, *named],
@@ -53,8 +53,9 @@ class Hosts:
 
     def up(self) -> None:
         """Starts control."""
-        listen = ["--listen", f"127.0.0.1:{self.port}", "--token-file", str(self.token)]
-        self.control.run("up", *listen, "--name", "h1").succeeded()
+        listen = ["--listen", f"127.0.0.1:{self.port}", "--plaintext"]
+        named = ["--token-file", str(self.token), "--name", "h1"]
+        self.control.run("up", *listen, *named).succeeded()
 
     def listed(self) -> str:
         return self.control.run("hosts", "-o", "json").succeeded().out

@@ -126,7 +126,8 @@ def test_unauthenticated_connections_are_bounded_and_block_no_host(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    alone.run("up", "--listen", f"127.0.0.1:{port}", "--token-file", token).succeeded()
+    listen = f"127.0.0.1:{port}"
+    alone.run("up", "--listen", listen, "--plaintext", "--token-file", token).succeeded()
     try:
         server = json.loads(alone.run("status", "-o", "json").succeeded().out)["pid"]
         before = descriptors(server)

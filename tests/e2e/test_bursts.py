@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cluster import join_token
 from conftest import Snowmelt, wait_for
 
 from common.paths import SNOWMELT
@@ -83,8 +84,6 @@ def cluster(snowmelt: Snowmelt, request: pytest.FixtureRequest) -> Iterator[Clus
     tag = secrets.token_hex(3)
     hosts = [f"smt{tag}{number}" for number in (1, 2)]
     devices = [f"t{tag}{number}" for number in (1, 2)]
-    token = snowmelt.folder / "token"
-    token.write_text(secrets.token_hex(16))
     member = None
     try:
         for host in hosts:
@@ -109,11 +108,10 @@ def cluster(snowmelt: Snowmelt, request: pytest.FixtureRequest) -> Iterator[Clus
             ip("-n", host, "link", "set", "lo", "up")
         # Not `ip netns exec`, which hides the control groups.
         enter = [["nsenter", f"--net=/run/netns/{host}", str(SNOWMELT)] for host in hosts]
-        common = ["--token-file", str(token), "--name"]
         method = getattr(request, "param", "auto")
         environment = snowmelt.environ() | {"SNOWMELT_NETWORK_ENFORCEMENT": method}
         subprocess.run(
-            [*enter[0], "up", "--listen", "192.0.2.1:7070", *common, "one"],
+            [*enter[0], "up", "--listen", "192.0.2.1:7070", "--name", "one"],
             check=True,
             capture_output=True,
             env=environment,
@@ -126,7 +124,9 @@ def cluster(snowmelt: Snowmelt, request: pytest.FixtureRequest) -> Iterator[Clus
                 "192.0.2.1:7070",
                 "--address",
                 "192.0.2.2:7070",
-                *common,
+                "--join",
+                join_token(snowmelt),
+                "--name",
                 "two",
             ],
             env=environment,
@@ -416,8 +416,11 @@ def test_a_rank_that_fails_ends_the_others_of_its_network(cluster: Cluster) -> N
 
 
 def test_a_host_with_another_token_is_refused(cluster: Cluster) -> None:
-    wrong = cluster.snowmelt.folder / "wrong"
-    wrong.write_text("not-the-token-of-this-cluster")
+    token = join_token(cluster.snowmelt)
+    # The identifier is right, the secret is not.
+    parts = token.split("-")
+    wrong = "-".join([*parts[:3], "0" * len(parts[3]), parts[4]])
+    state = cluster.snowmelt.folder / "third"
     done = subprocess.run(
         [
             "nsenter",
@@ -432,15 +435,15 @@ def test_a_host_with_another_token_is_refused(cluster: Cluster) -> None:
             "192.0.2.2:7071",
             "--name",
             "three",
-            "--token-file",
-            str(wrong),
+            "--join",
+            wrong,
         ],
-        env=cluster.snowmelt.environ(),
+        env=cluster.snowmelt.environ() | {"SNOWMELT_STATE": str(state)},
         capture_output=True,
         text=True,
         timeout=60,
     )
-    assert done.returncode == 3 and "SM-0704" in done.stderr, done.stderr
+    assert done.returncode != 0 and "SM-0716" in done.stderr, done.stderr
 
 
 def test_a_burst_that_does_not_fit_starts_nothing(snowmelt: Snowmelt) -> None:

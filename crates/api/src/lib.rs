@@ -42,6 +42,8 @@
 //! | `GET /v1/hosts` | | list of [`HostSummary`] |
 //! | `POST /v1/hosts/{host}/drain` | | 204: the host gets no new work |
 //! | `DELETE /v1/hosts/{host}/drain` | | 204: the host gets new work again |
+//! | `DELETE /v1/hosts/{host}` | | 204: the host is refused from now on |
+//! | `POST /v1/join-tokens` | [`JoinTokenRequest`] | 201 with [`JoinTokenMade`]: one host may join |
 //! | `GET /v1/trees?of=` | | list of [`ImageTree`] |
 //! | `GET /v1/networks` | | list of [`NetworkSummary`]: jobs with a network now |
 //! | `GET /v1/networks/{job}` | | [`NetworkDetail`] |
@@ -73,7 +75,9 @@
 //!
 //! | request | body | answer |
 //! |---|---|---|
-//! | `POST /v1/hosts` | [`HostJoin`] | 204; a host repeats the request each second |
+//! | `POST /v1/join` | join token, name, public key | certificate of a new host |
+//! | `POST /v1/hosts/{name}/certificate` | public key | another certificate of the host |
+//! | `POST /v1/hosts` | [`HostJoin`] | removed hosts; a host repeats the request each second |
 //! | `DELETE /v1/hosts/{name}` | | 204 |
 //!
 //! Rooms use those above them in this table only:
@@ -120,12 +124,13 @@ pub use images::{
 pub use leases::{LeaseOf, LeaseRequest, Leased, Returned};
 pub use platform::{
     Backup, CallFigures, Figures, HostFacts, HostJoin, HostState, HostSummary, ImageBytes,
-    ImageTree, ImportFigures, InstallFigures, KeyRequest, KeyRotation, KeySummary, LedgerFigures,
-    LoginIssuer, LoginOffer, MadeKey, NamedLimit, NetworkDetail, NetworkPart, NetworkSummary,
-    NodeFigures, PartNetwork, PlatformPruneRequest, PoolFigures, PoolStatus, PrunedPart,
-    QuotaHolder, QuotaKind, QuotaLimit, QuotaRequest, QuotaSummary, QuotaUse, START_BOUNDS_US,
-    ShutdownRequest, SpawnerHealth, Start, StartFigures, Status, StripePlace, TokenKind, Trace,
-    TracePoint, TraceRequest, TraceStep, TraceTo, TreeHost, UseFigures, ZygoteFigures,
+    ImageTree, ImportFigures, InstallFigures, JoinTokenMade, JoinTokenRequest, KeyRequest,
+    KeyRotation, KeySummary, LedgerFigures, LoginIssuer, LoginOffer, MadeKey, NamedLimit,
+    NetworkDetail, NetworkPart, NetworkSummary, NodeFigures, PartNetwork, PlatformPruneRequest,
+    PoolFigures, PoolStatus, PrunedPart, QuotaHolder, QuotaKind, QuotaLimit, QuotaRequest,
+    QuotaSummary, QuotaUse, START_BOUNDS_US, ShutdownRequest, SpawnerHealth, Start, StartFigures,
+    Status, StripePlace, TokenKind, Trace, TracePoint, TraceRequest, TraceStep, TraceTo, TreeHost,
+    UseFigures, ZygoteFigures,
 };
 pub use queries::{
     Bill, Cost, DiscardedAttempt, Event, Finding, Lane, LargestPartition, Phase, PhaseSpan,

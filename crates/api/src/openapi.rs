@@ -23,11 +23,12 @@ use crate::{
     Backup, BatchRequest, BurstAnswer, BurstCalls, BurstRequest, BurstStatus, ConversionRequest,
     DifferenceRequest, Figures, FilesRequest, FunctionSpec, FunctionSummary, HostSummary,
     ImageDetail, ImageEvent, ImageRequest, ImageSummary, ImageTree, Invocation, InvokeRequest,
-    KeyRequest, KeyRotation, KeySummary, LogEntry, LoginOffer, MadeKey, MissingFiles,
-    NetworkDetail, NetworkSummary, PackRequest, Packed, PlatformKey, PlatformPruneRequest,
-    PruneRequest, Pruned, PrunedPart, PullRequest, PushRequest, QueryRequest, QuotaHolder,
-    QuotaKind, QuotaLimit, QuotaRequest, QuotaSummary, QuotaUse, RegisterRequest, ShutdownRequest,
-    Status, TENANT_HEADER, Trace, TraceRequest, UdfLogEntry, UdfSummary, WarmRequest, Wheel,
+    JoinTokenMade, JoinTokenRequest, KeyRequest, KeyRotation, KeySummary, LogEntry, LoginOffer,
+    MadeKey, MissingFiles, NetworkDetail, NetworkSummary, PackRequest, Packed, PlatformKey,
+    PlatformPruneRequest, PruneRequest, Pruned, PrunedPart, PullRequest, PushRequest, QueryRequest,
+    QuotaHolder, QuotaKind, QuotaLimit, QuotaRequest, QuotaSummary, QuotaUse, RegisterRequest,
+    ShutdownRequest, Status, TENANT_HEADER, Trace, TraceRequest, UdfLogEntry, UdfSummary,
+    WarmRequest, Wheel,
 };
 
 const JSON: &str = "application/json";
@@ -80,6 +81,11 @@ fn platform() -> Vec<ApiRoute> {
         post("/v1/hosts/{host}/drain", "Has a host get no new work; what runs there goes on")
             .answers_nothing(204),
         delete("/v1/hosts/{host}/drain", "Has a host get new work again").answers_nothing(204),
+        delete("/v1/hosts/{host}", "Removes a host from the cluster, whatever runs there")
+            .answers_nothing(204),
+        post("/v1/join-tokens", "Makes a token with which one host joins; it is shown this once")
+            .takes::<JoinTokenRequest>()
+            .answers::<JoinTokenMade>(201),
         get("/v1/trees", "Images that spread through trees of hosts, of a function or all")
             .query("of", Type::String)
             .answers_list::<ImageTree>(),

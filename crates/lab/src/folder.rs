@@ -5,7 +5,7 @@
 //! the holder of the lock may remove it.
 
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -77,23 +77,6 @@ impl Folder {
         let path = self.provider();
         let write = || -> io::Result<()> {
             let mut file = File::options().write(true).create_new(true).mode(0o700).open(&path)?;
-            io::Write::write_all(&mut file, text.as_bytes())
-        };
-        write().map_err(Error::folder(&path))
-    }
-
-    pub fn token_file(&self) -> PathBuf {
-        self.run.join("token")
-    }
-
-    /// Writes a secret that only the owner can read.
-    pub fn write_token(&self) -> Result<()> {
-        let path = self.token_file();
-        let write = || -> io::Result<()> {
-            let mut random = [0; 24];
-            File::open("/dev/urandom")?.read_exact(&mut random)?;
-            let text: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-            let mut file = File::options().write(true).create_new(true).mode(0o600).open(&path)?;
             io::Write::write_all(&mut file, text.as_bytes())
         };
         write().map_err(Error::folder(&path))

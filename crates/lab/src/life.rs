@@ -110,7 +110,6 @@ fn with_programs(mut plan: LabPlan) -> Result<LabPlan> {
 
 fn make(lab: &Lab, program: &impl LabProgram) -> Result<()> {
     lab.folder.create()?;
-    lab.folder.write_token()?;
     if let Some(pool) = &lab.plan.pool {
         lab.folder.write_provider(&pool.program)?;
     }

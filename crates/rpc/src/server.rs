@@ -38,7 +38,8 @@ use tokio_util::sync::CancellationToken;
 use crate::body::MAX_REQUEST_BYTES;
 pub use crate::body_timeout::Pace;
 use crate::body_timeout::Paced;
-use crate::token::Holders;
+use crate::membership::token::Holders;
+use crate::membership::{Credential, PeerSlot};
 use crate::{Admission, HostStream, trace};
 use unauthenticated::Unauthenticated;
 
@@ -100,12 +101,21 @@ pub struct AcceptedConnection<S> {
     /// The user of the other end with its groups; `None` for another host. The server puts it into
     /// the extensions of each request.
     pub user: Option<FileUser>,
+    /// The certificate of another host of the cluster; `None` elsewhere. The server puts it into
+    /// the extensions of each request.
+    pub certificate: Option<PeerSlot>,
 }
 
 impl<S> AcceptedConnection<S> {
     /// Makes a connection of a user of this machine.
     fn of_user(stream: S, user: FileUser) -> Self {
-        Self { stream, peer: Peer::User(user.user), address: None, user: Some(user) }
+        Self {
+            stream,
+            peer: Peer::User(user.user),
+            address: None,
+            user: Some(user),
+            certificate: None,
+        }
     }
 }
 
@@ -179,15 +189,30 @@ impl Listener for Mutex<mpsc::UnboundedReceiver<UnixStream>> {
     }
 }
 
-impl Listener for TcpListener {
+/// Accepts connections of processes of a cluster.
+pub struct HostListener {
+    listener: TcpListener,
+    credential: Credential,
+}
+
+impl HostListener {
+    /// Serves the processes that the credential knows.
+    pub fn new(listener: TcpListener, credential: impl Into<Credential>) -> Self {
+        Self { listener, credential: credential.into() }
+    }
+}
+
+impl Listener for HostListener {
     type Stream = HostStream;
 
     async fn accept(&self) -> io::Result<AcceptedConnection<Self::Stream>> {
-        let (stream, address) = TcpListener::accept(self).await?;
+        let (stream, address) = self.listener.accept().await?;
         stream.set_nodelay(true)?;
         let address = Some(source(address.ip()));
-        let stream = HostStream::accepted(stream);
-        Ok(AcceptedConnection { stream, peer: Peer::Cluster, address, user: None })
+        let certificate = PeerSlot::default();
+        let stream = HostStream::received(stream, &self.credential, &certificate)?;
+        let certificate = Some(certificate);
+        Ok(AcceptedConnection { stream, peer: Peer::Cluster, address, user: None, certificate })
     }
 }
 
@@ -252,7 +277,7 @@ async fn connection(
     admission: Admission,
     ending: Ending,
 ) {
-    let AcceptedConnection { stream, peer, user, .. } = accepted;
+    let AcceptedConnection { stream, peer, user, certificate, .. } = accepted;
     let routes = TowerToHyperService::new(router);
     let is_waiting = Arc::new(AtomicBool::new(true));
     let state = Arc::clone(&is_waiting);
@@ -265,6 +290,9 @@ async fn connection(
         request.extensions_mut().insert(peer);
         if let Some(user) = user.clone() {
             request.extensions_mut().insert(user);
+        }
+        if let Some(certificate) = certificate.clone() {
+            request.extensions_mut().insert(certificate);
         }
         state.store(true, Ordering::Relaxed);
         let state = Arc::clone(&state);

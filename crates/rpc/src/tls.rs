@@ -117,6 +117,7 @@ impl Listener for TlsListener {
             peer: Peer::Remote,
             address: Some(address),
             user: None,
+            certificate: None,
         })
     }
 }
@@ -220,7 +221,7 @@ mod tests {
     use super::*;
     use crate::server::{Bounds, Ending, TENANTS, serve};
     use crate::upgrade::Incoming;
-    use crate::{Problem, Token, admit};
+    use crate::{Credential, Problem, Token, admit};
 
     const TOKEN: &str = "0123456789abcdef";
     const CHAIN: &[u8] = include_bytes!("../testdata/server.pem");
@@ -233,7 +234,8 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let listener = TlsListener::new(listener, &Certificate::new(CHAIN, KEY).unwrap());
         let router = Router::new().route("/", get(async || "hello")).route("/echo", get(echo));
-        let router = router.layer(from_fn_with_state(Token::new(TOKEN).unwrap(), admit));
+        let router =
+            router.layer(from_fn_with_state(Credential::from(Token::new(TOKEN).unwrap()), admit));
         tokio::spawn(serve(listener, router, bounds, Ending::default()));
         address
     }

@@ -1,11 +1,11 @@
-//! Connections that leave HTTP: a request with a token asks for one, and from its answer on the two
+//! Connections that leave HTTP: a request asks for one, and from its answer on the two
 //! sides speak another protocol over the same connection.
 //!
 //! Invariants: between hosts the side that connects speaks first, so that no byte of the other
 //! protocol is left in a buffer of the HTTP library. The connection to a host that vanished breaks
 //! within [`client::UNACKNOWLEDGED_TIMEOUT`](crate::client).
 
-use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -21,7 +21,7 @@ use snowmelt_types::{Code, ErrorReport};
 
 use crate::client::{connect_tcp, problem, unreachable, watch};
 use crate::trace::Outgoing;
-use crate::{Endpoint, HostStream, Problem, Token};
+use crate::{Endpoint, HostStream, HostTarget, Problem};
 
 /// The name of what is spoken instead of HTTP.
 const PROTOCOL: &str = "snowmelt";
@@ -33,25 +33,17 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// A host that cannot be reached, or refuses the request.
-pub async fn connect(
-    address: SocketAddr,
-    token: &Token,
-    path: &str,
-) -> Result<HostStream, ErrorReport> {
-    let connected = tokio::time::timeout(ANSWER_TIMEOUT, request(address, token, path)).await;
+pub async fn connect(target: &HostTarget, path: &str) -> Result<HostStream, ErrorReport> {
+    let connected = tokio::time::timeout(ANSWER_TIMEOUT, request(target, path)).await;
     connected.unwrap_or_else(|_| {
-        let message = format!("{address} does not answer");
+        let message = format!("{} does not answer", target.address);
         Err(ErrorReport::new(Code::SERVER_UNREACHABLE, message))
     })
 }
 
-async fn request(
-    address: SocketAddr,
-    token: &Token,
-    path: &str,
-) -> Result<HostStream, ErrorReport> {
-    let endpoint = Endpoint::Tcp(address);
-    let stream = connect_tcp(address).await.map_err(|error| unreachable(&endpoint, &error))?;
+async fn request(target: &HostTarget, path: &str) -> Result<HostStream, ErrorReport> {
+    let endpoint = Endpoint::Tcp(Arc::new(target.clone()));
+    let stream = connect_tcp(target).await.map_err(|error| unreachable(&endpoint, &error))?;
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(|e| unreachable(&endpoint, &e))?;
     // It ends when the connection was upgraded or refused.
@@ -62,8 +54,11 @@ async fn request(
         .uri(path)
         .header(header::HOST, "snowmelt")
         .header(header::CONNECTION, "upgrade")
-        .header(header::UPGRADE, PROTOCOL)
-        .header(header::AUTHORIZATION, token.header());
+        .header(header::UPGRADE, PROTOCOL);
+    let request = match target.credential.token() {
+        Some(token) => request.header(header::AUTHORIZATION, token.header()),
+        None => request,
+    };
     let request = outgoing.identify(request).body(Empty::<Bytes>::new());
     let request = request.map_err(|error| internal(&error))?;
     let answered = sender.send_request(request).await;
@@ -139,6 +134,8 @@ fn internal(error: &dyn std::error::Error) -> ErrorReport {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use axum::Router;
     use axum::middleware::from_fn_with_state;
     use axum::routing::get;
@@ -146,8 +143,8 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::admit;
-    use crate::server::{Ending, NETWORK, serve};
+    use crate::server::{Ending, HostListener, NETWORK, serve};
+    use crate::{Credential, Meant, Token, admit};
 
     const TOKEN: &str = "0123456789abcdef";
 
@@ -162,12 +159,18 @@ mod tests {
         Ok(answer)
     }
 
+    fn known_by(address: SocketAddr, token: &str) -> HostTarget {
+        let credential = Credential::from(Token::new(token).unwrap());
+        HostTarget { address, meant: Meant::Control, credential }
+    }
+
     async fn serving() -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let token = Token::new(TOKEN).unwrap();
+        let credential = Credential::from(Token::new(TOKEN).unwrap());
         let router = Router::new().route("/echo", get(echo));
-        let router = router.layer(from_fn_with_state(token, admit));
+        let router = router.layer(from_fn_with_state(credential.clone(), admit));
+        let listener = HostListener::new(listener, credential);
         tokio::spawn(serve(listener, router, NETWORK, Ending::default()));
         address
     }
@@ -175,8 +178,7 @@ mod tests {
     #[tokio::test]
     async fn both_sides_speak_over_the_connection_of_the_request() {
         let address = serving().await;
-        let token = Token::new(TOKEN).unwrap();
-        let mut stream = connect(address, &token, "/echo").await.unwrap();
+        let mut stream = connect(&known_by(address, TOKEN), "/echo").await.unwrap();
         stream.write_all(b"hello").await.unwrap();
         let mut said = String::new();
         stream.read_to_string(&mut said).await.unwrap();
@@ -186,10 +188,9 @@ mod tests {
     #[tokio::test]
     async fn a_connection_is_refused_without_the_token_and_where_there_is_none() {
         let address = serving().await;
-        let other = Token::new("another-token-of-16").unwrap();
-        let refused = connect(address, &other, "/echo").await.unwrap_err();
+        let other = known_by(address, "another-token-of-16");
+        let refused = connect(&other, "/echo").await.unwrap_err();
         assert_eq!(refused.code, Code::HOST_REFUSED.code);
-        let token = Token::new(TOKEN).unwrap();
-        assert!(connect(address, &token, "/nothing").await.is_err());
+        assert!(connect(&known_by(address, TOKEN), "/nothing").await.is_err());
     }
 }

@@ -13,7 +13,7 @@ use http::Method;
 use snowmelt_rpc::body::{self, json};
 use snowmelt_rpc::client::{Lines, NO_BODY};
 use snowmelt_rpc::server::{self, AcceptedConnection, Ending, Listener};
-use snowmelt_rpc::{Client, Peer, Problem, RequestId, Token, admit};
+use snowmelt_rpc::{Client, Credential, Peer, Problem, RequestId, Token, admit};
 use snowmelt_types::{Code, ErrorReport};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
@@ -44,8 +44,9 @@ fn serve_unix(socket: &Path, router: Router) -> Arc<AtomicUsize> {
 async fn serve_tcp(router: Router) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let token = Token::new(TOKEN).unwrap();
-    let router = router.layer(axum::middleware::from_fn_with_state(token, admit));
+    let credential = Credential::from(Token::new(TOKEN).unwrap());
+    let router = router.layer(axum::middleware::from_fn_with_state(credential.clone(), admit));
+    let listener = server::HostListener::new(listener, credential);
     tokio::spawn(server::serve(listener, router, server::NETWORK, Ending::default()));
     address
 }

@@ -50,7 +50,13 @@ pub const SECRETS: &str = "SNOWMELT_SECRETS";
 pub const PYTHON: &str = "SNOWMELT_PYTHON";
 /// Address at which other hosts may join a server. Default: none may.
 pub const LISTEN: &str = "SNOWMELT_LISTEN";
-/// File with the secret token of the cluster.
+/// Join token with which a host gets its first certificate, or `@` and the file that has it.
+pub const JOIN: &str = "SNOWMELT_JOIN";
+/// Whether nothing is encrypted between the hosts of a cluster, which then share a token.
+pub const PLAINTEXT: &str = "SNOWMELT_CLUSTER_PLAINTEXT";
+/// How long certificates of hosts last, which they renew before half of it is over. Default: 7d.
+pub const CERTIFICATE_LIFE: &str = "SNOWMELT_CLUSTER_CERTIFICATE_LIFE";
+/// File with the secret token of a cluster without encryption.
 pub const TOKEN_FILE: &str = "SNOWMELT_TOKEN_FILE";
 /// Name of this host in the cluster. Default: its host name.
 pub const HOST: &str = "SNOWMELT_HOST";

@@ -42,7 +42,7 @@ mod terminal;
 use std::process::ExitCode;
 
 use crate::args::{Cli, Command, ConfigCommand, ProgressMode, usage};
-use crate::cluster::{contexts, hosts, lab, login, networks, node, quotas, tokens, trees};
+use crate::cluster::{contexts, hosts, joins, lab, login, networks, node, quotas, tokens, trees};
 use crate::config::Config;
 use crate::functions::{burst, run, udfs};
 use crate::maintenance::{audit, backup, disk_use, doctor, pruning, top};
@@ -99,6 +99,7 @@ fn command(cli: &Cli, config: &Config, printer: Printer) -> CommandOutcome {
         Command::Logout(args) => login::logout(args, &cli.global, config, printer),
         Command::Context(command) => contexts::run(command, &cli.global, config, printer),
         Command::Hosts(args) => hosts::run(args, config, printer),
+        Command::Cluster(command) => joins::run(command, config, printer),
         Command::Tree(args) => trees::run(args, config, printer),
         Command::Burst(command) => burst::manage(command, config, printer),
         Command::Net(command) => networks::run(command, config, printer),

@@ -29,6 +29,7 @@ async fn nothing_is_recorded_unless_it_is_configured() {
     let client =
         Client::tcp(listener.local_addr().unwrap(), Token::new("0123456789abcdef").unwrap());
     let router = Router::new().route("/", get(headers));
+    let listener = server::HostListener::new(listener, Token::new("0123456789abcdef").unwrap());
     tokio::spawn(server::serve(listener, router, server::NETWORK, Ending::default()));
 
     type Seen = (String, Option<u64>, Option<String>, Option<String>);

@@ -157,6 +157,10 @@ codes! {
     HOST_UNKNOWN = "SM-0713", Usage, "there is no such host";
     HOST_PROVIDER = "SM-0714", Platform, "the provider of hosts failed";
     CONNECTION_LOST = "SM-0715", Platform, "the connection to an instance on another host broke";
+    JOIN_TOKEN = "SM-0716", Usage, "a join token is not one of this cluster, or is damaged";
+    JOIN_TOKEN_OVER = "SM-0717", Usage, "a join token has expired, or was used";
+    JOIN_NAME = "SM-0718", Usage, "a host may not have this name";
+    HOST_REMOVED = "SM-0719", Platform, "a host was removed from its cluster";
 
     LAB_STEP = "SM-0801", Platform, "a lab cannot be created or changed";
     LAB_NAME = "SM-0802", Usage, "a lab or one of its hosts does not exist, or exists already";
@@ -175,10 +179,12 @@ codes! {
 
 impl Code {
     /// Whether the same request may succeed later. A peer that breaks the protocol does so each
-    /// time, and one that refuses a host goes on refusing it.
+    /// time, and one that refuses a host, or has removed it, goes on so.
     pub fn is_retryable(self) -> bool {
         match self.exit {
-            ExitClass::Platform => ![Self::PROTOCOL, Self::HOST_REFUSED].contains(&self),
+            ExitClass::Platform => {
+                ![Self::PROTOCOL, Self::HOST_REFUSED, Self::HOST_REMOVED].contains(&self)
+            }
             ExitClass::Interrupted => true,
             ExitClass::Input | ExitClass::Usage | ExitClass::Timeout => false,
         }
@@ -342,6 +348,7 @@ mod tests {
             Code::FUNCTION_MEMORY,
             Code::PROTOCOL,
             Code::HOST_REFUSED,
+            Code::HOST_REMOVED,
         ]) {
             assert!(!retryable(code), "{}", code.code);
         }

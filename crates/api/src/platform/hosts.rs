@@ -57,6 +57,30 @@ impl HostFacts {
     }
 }
 
+/// A request for a token with which one host joins the cluster.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct JoinTokenRequest {
+    /// The only host that may use the token, also in the place of one that is there; any new one if
+    /// absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<HostName>,
+    /// How long the token lasts, in milliseconds, at most a day; 10 minutes if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_ms: Option<u64>,
+}
+
+/// A token with which one host joins the cluster, once.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct JoinTokenMade {
+    /// The text, which is shown this one time.
+    pub token: String,
+    /// The only host that may use it; `None` for any new one.
+    pub name: Option<HostName>,
+    /// When it ends, in milliseconds since 1970.
+    pub expires_ms: u64,
+}
+
 /// A host that joins the cluster, or that says again that it is there.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

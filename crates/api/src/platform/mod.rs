@@ -24,7 +24,9 @@ pub use figures::{
     ImportFigures, InstallFigures, LedgerFigures, NodeFigures, PoolFigures, START_BOUNDS_US, Start,
     StartFigures, UseFigures, ZygoteFigures,
 };
-pub use hosts::{HostFacts, HostJoin, HostState, HostSummary, PoolStatus};
+pub use hosts::{
+    HostFacts, HostJoin, HostState, HostSummary, JoinTokenMade, JoinTokenRequest, PoolStatus,
+};
 pub use keys::{KeyRequest, KeyRotation, KeySummary, MadeKey};
 pub use login::{LoginIssuer, LoginOffer, TokenKind};
 pub use networks::{

@@ -52,7 +52,7 @@ const fn delete(path: &'static str, right: Right, reach: Reach) -> RouteRule {
 pub(crate) const OPEN: [&str; 3] = ["/healthz", "/readyz", "/v1/login"];
 
 /// All other routes.
-pub(crate) static RULES: [RouteRule; 57] = [
+pub(crate) static RULES: [RouteRule; 59] = [
     get("/openapi.json", Look, Everywhere),
     get("/v1/functions", Look, Everywhere),
     post("/v1/functions", Develop, Everywhere),
@@ -98,6 +98,8 @@ pub(crate) static RULES: [RouteRule; 57] = [
     get("/v1/figures", Read, Operators),
     get("/v1/trees", Look, Operators),
     get("/v1/hosts", Look, Operators),
+    delete("/v1/hosts/{host}", Operate, Operators),
+    post("/v1/join-tokens", Operate, Operators),
     post("/v1/hosts/{host}/drain", Operate, Operators),
     delete("/v1/hosts/{host}/drain", Operate, Operators),
     post("/v1/shutdown", Operate, Operators),

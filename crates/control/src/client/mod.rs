@@ -17,9 +17,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use snowmelt_api::{
     Backup, Figures, FunctionSpec, FunctionSummary, HostSummary, ImageTree, Invocation,
-    InvokeRequest, LogEntry, NetworkDetail, NetworkSummary, PackRequest, Packed,
-    PlatformPruneRequest, PrunedPart, QueryRequest, RegisterRequest, ShutdownRequest, Status,
-    TENANT_HEADER, Trace, TraceRequest, UdfLogEntry, UdfSummary,
+    InvokeRequest, JoinTokenMade, JoinTokenRequest, LogEntry, NetworkDetail, NetworkSummary,
+    PackRequest, Packed, PlatformPruneRequest, PrunedPart, QueryRequest, RegisterRequest,
+    ShutdownRequest, Status, TENANT_HEADER, Trace, TraceRequest, UdfLogEntry, UdfSummary,
 };
 pub use snowmelt_rpc::Token;
 pub use snowmelt_rpc::client::TlsServer;
@@ -195,6 +195,17 @@ impl ApiClient {
     /// Returns all hosts of the cluster.
     pub async fn hosts(&self) -> Result<Vec<HostSummary>, ErrorReport> {
         self.get("/v1/hosts").await
+    }
+
+    /// Makes a token with which one host joins the cluster.
+    pub async fn join_token(&self, ask: &JoinTokenRequest) -> Result<JoinTokenMade, ErrorReport> {
+        self.http.json(Method::POST, "/v1/join-tokens", Some(ask)).await
+    }
+
+    /// Removes a host from the cluster.
+    pub async fn remove_host(&self, host: &HostName) -> Result<(), ErrorReport> {
+        let path = format!("/v1/hosts/{}", segment(host.as_str()));
+        self.http.no_content(Method::DELETE, &path, NO_BODY).await
     }
 
     /// Has a host get no new work, or has it get new work again.

@@ -3,15 +3,17 @@
 //! | part | file |
 //! |---|---|
 //! | the hosts that report, and how they are reached | `hosts` |
+//! | the authority that certifies hosts, and how a host joins | `authority` |
 //! | trees through which images and files come to hosts | `trees` |
 //! | files of functions on their way to hosts | `files` |
 //! | hosts for calls, bursts and tasks of queries | `placements` |
 //! | the program that starts and ends hosts | `pool` |
 //!
 //! Boundary: the rooms above decide what runs; this room decides where. Invariant: nothing here is
-//! stored but which hosts are drained, so a control that was restarted knows its hosts when they
+//! stored but which hosts are drained and which have joined, so a control that was restarted knows its hosts when they
 //! have reported again.
 
+pub(crate) mod authority;
 pub(crate) mod files;
 pub mod hosts;
 pub(crate) mod placements;

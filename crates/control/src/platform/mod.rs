@@ -24,6 +24,7 @@ use snowmelt_types::Tenant;
 use tokio_util::sync::CancellationToken;
 
 use crate::bursts::Bursts;
+use crate::cluster::authority::ClusterAuthority;
 use crate::cluster::hosts::Hosts;
 use crate::cluster::pool::HostPool;
 use crate::functions::Functions;
@@ -49,6 +50,8 @@ pub(crate) struct GatewayPlatform {
     pub bursts: Bursts,
     pub leases: Arc<Leases>,
     pub hosts: Hosts,
+    /// The authority of the cluster; `None` if no hosts join, and without encryption.
+    pub authority: Option<ClusterAuthority>,
     pub keys: Keys,
     pub quotas: StoredQuotas,
     pub audit: Audit,

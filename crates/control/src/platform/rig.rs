@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use snowmelt_api::{CallMode, FunctionOptions, FunctionSpec, HostJoin, Runtime};
 use snowmelt_node::{EnforcementChoice, ImageSettings, Node, Options};
-use snowmelt_rpc::Token;
+use snowmelt_rpc::{Credential, Token};
 use snowmelt_sandbox::Spawner;
 use snowmelt_tasks::{
     TaskHost,
@@ -172,6 +172,7 @@ pub(crate) async fn idle_platform() -> IdlePlatform {
         images: Images::new(&state_dir, ImageSettings::default(), over.clone()).beside(&records),
         bursts: Bursts::new(node.clone(), analysis, cluster, secrets, Some(kept), over),
         hosts,
+        authority: None,
         node,
         prunings: Prunings::default(),
         shutdown: CancellationToken::new(),
@@ -197,10 +198,10 @@ pub(crate) fn on_another_host_behind(
     over: &CancellationToken,
 ) -> Functions {
     let (node, analysis) = functions.node_and_analysis();
-    let token = Token::new("sixteen-characters").unwrap();
+    let credential = Credential::from(Token::new("sixteen-characters").unwrap());
     let own = Agent::new(node.clone(), Some(ByteSize(0)));
     let control = "control".to_owned().try_into().unwrap();
-    let hosts = Hosts::new(control, own, Some(token.clone()), None).unwrap();
+    let hosts = Hosts::new(control, own, Some(credential.clone()), None).unwrap();
     let far = Agent::new(node.clone(), None);
     let listener = listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = Some(before(listener.local_addr().unwrap()));
@@ -218,8 +219,8 @@ pub(crate) fn on_another_host_behind(
             report();
         }
     });
-    let router = agent::router(far, TaskHost::new(node.clone()), token);
-    tokio::spawn(listener::serve(listener, router, over.clone()));
+    let router = agent::router(far, TaskHost::new(node.clone()), credential.clone());
+    tokio::spawn(listener::serve(listener, router, credential, over.clone()));
     let placements = placements(&node, &hosts);
     placements.take_reports();
     let logs = Logs::new(std::env::temp_dir().join("no-logs"));

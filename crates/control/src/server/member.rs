@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use snowmelt_api::HostJoin;
 use snowmelt_node::Node;
-use snowmelt_rpc::Token;
 use snowmelt_rpc::trace::Context;
+use snowmelt_rpc::{Credential, Meant, Token};
 use snowmelt_tasks::TaskHost;
 use snowmelt_tasks::agent::{self, Agent};
 use snowmelt_types::{Code, ErrorReport, HostName, Report};
@@ -17,6 +17,8 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::{ServerProcess, ServerSettings};
+use crate::cluster::authority::HostIdentity;
+pub use crate::cluster::authority::JoinText;
 use crate::cluster::hosts::{BEAT, Remote, in_time, listener};
 
 /// How long a host asks again if another one has its name. A host that it replaces counts as lost
@@ -32,8 +34,17 @@ pub struct Membership {
     pub address: SocketAddr,
     /// The address at which control listens for hosts.
     pub control: SocketAddr,
-    /// The secret of the cluster.
-    pub token: Token,
+    /// The proof that the host is of the cluster.
+    pub proof: MemberProof,
+}
+
+/// The proof that a host is of a cluster.
+#[derive(Clone, Debug)]
+pub enum MemberProof {
+    /// A certificate in the state folder. Without one the host joins with this token.
+    Certificate(Option<JoinText>),
+    /// The secret of a cluster in a closed network, where nothing is encrypted.
+    Token(Token),
 }
 
 /// A host's process whose spawner runs and whose address is bound, before any thread is started.
@@ -64,19 +75,37 @@ impl ClusterMember {
         joined: impl FnOnce(),
     ) -> Result<(), ErrorReport> {
         let memory = self.started.memory();
+        let state = self.started.state_dir().to_owned();
         let node = self.started.node()?;
+        let Membership { name, control: at, .. } = &self.membership;
+        let mut identity = None;
+        let credential = match &self.membership.proof {
+            MemberProof::Token(token) => Credential::from(token.clone()),
+            MemberProof::Certificate(token) => {
+                let obtaining = HostIdentity::obtain(&state, name, *at, token.as_ref());
+                match shutdown.run_until_cancelled(obtaining).await {
+                    Some(Ok(obtained)) => identity.insert(obtained).credential().clone(),
+                    Some(Err(refused)) => {
+                        shutdown.cancel();
+                        stop(&node).await?;
+                        return Err(refused);
+                    }
+                    None => return stop(&node).await,
+                }
+            }
+        };
         node.open_networks();
-        node.join_cluster(self.membership.token.clone(), Some(self.membership.control));
+        node.join_cluster(credential.clone(), Some(*at));
         let agent = Agent::new(node.clone(), memory);
         let host = TaskHost::new(node.clone());
-        let router = agent::router(agent.clone(), host, self.membership.token.clone());
-        let control = Remote::new(self.membership.control, self.membership.token.clone());
-        let serving = listener::serve(self.listener, router, shutdown.clone());
+        let router = agent::router(agent.clone(), host, credential.clone());
+        let control = Remote::new(*at, Meant::Control, credential.clone());
+        let serving = listener::serve(self.listener, router, credential.clone(), shutdown.clone());
         let (answered, first_answer) = oneshot::channel();
         let membership = self.membership.clone();
         let asked = shutdown.clone();
         let beaten_to = control.clone();
-        let beats = agent.clone();
+        let beats = Beats { agent: agent.clone(), node: node.clone(), credential, identity };
         let beating = in_time("beats", move || beat(membership, beaten_to, beats, asked, answered));
         let (served, beaten, ()) = tokio::join!(
             serving,
@@ -102,12 +131,37 @@ async fn stop(node: &Node) -> Result<(), ErrorReport> {
     node.stop().await.map_err(|error| error.report())
 }
 
+/// The parts of a host that its reports concern.
+struct Beats {
+    agent: Agent,
+    node: Node,
+    credential: Credential,
+    /// The certificate of the host; `None` without encryption.
+    identity: Option<HostIdentity>,
+}
+
+impl Beats {
+    /// Renews the certificate when it is time. What fails is tried again with the next report.
+    async fn renew(&mut self, control: &Remote) {
+        let Some(identity) = self.identity.as_mut().filter(|identity| identity.is_due()) else {
+            return;
+        };
+        match identity.renew(control).await {
+            Ok(()) => tracing::info!("this host has another certificate"),
+            Err(error) => return tracing::warn!(%error, "a certificate cannot be renewed"),
+        }
+        if let Err(error) = self.node.renew_certificate().await {
+            tracing::warn!(%error, "the daemon of images has an old certificate");
+        }
+    }
+}
+
 /// Reports to control until the host is asked to end. It retries while control does not answer, and
 /// ends if control goes on refusing the host.
 async fn beat(
     membership: Membership,
     control: Remote,
-    agent: Agent,
+    mut beats: Beats,
     shutdown: CancellationToken,
     joined: oneshot::Sender<()>,
 ) -> Result<(), ErrorReport> {
@@ -118,12 +172,14 @@ async fn beat(
         let join = HostJoin {
             name: membership.name.clone(),
             address: Some(membership.address),
-            facts: agent.facts(),
+            facts: beats.agent.facts(),
         };
         // It is repeated every second, and is not a request of a user.
         let said = Context::unsampled().scope(control.join(&join)).await;
         match said {
-            Ok(()) => {
+            Ok(removed) => {
+                beats.credential.refuse(removed);
+                beats.renew(&control).await;
                 if let Some(joined) = joined.take() {
                     // The host may be ending.
                     let _ = joined.send(());

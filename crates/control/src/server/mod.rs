@@ -16,6 +16,7 @@
 mod certificate_files;
 pub mod image_server;
 pub mod member;
+mod own_cluster;
 mod rights;
 mod rootless;
 mod server_user;
@@ -31,7 +32,7 @@ use snowmelt_node::Node;
 use snowmelt_rpc::server::{self, Ending};
 pub use snowmelt_rpc::tls::Certificate;
 use snowmelt_sandbox::{Spawner, SpawnerProcess};
-use snowmelt_tasks::{TaskHost, agent::Agent};
+use snowmelt_tasks::TaskHost;
 use snowmelt_types::{ByteSize, Code, ErrorReport, Report};
 use tokio::net::UnixListener;
 use tokio_util::sync::CancellationToken;
@@ -43,7 +44,7 @@ use crate::access::redaction::Folders;
 use crate::access::secrets::SecretSources;
 use crate::bursts::{BurstStorage, Bursts};
 use crate::cluster::ClusterResources;
-use crate::cluster::hosts::{Hosts, in_time, listener};
+use crate::cluster::hosts::{in_time, listener};
 pub use crate::cluster::placements::PlacementSettings as Placing;
 use crate::cluster::placements::Placements;
 use crate::cluster::pool::HostPool;
@@ -68,10 +69,11 @@ use crate::state::records::{FunctionRecord, Records};
 use crate::times::PRIVATE_GRACE;
 use crate::udfs::{UdfCatalog, UdfLogs, UdfRegistry};
 pub use certificate_files::CertificateFiles;
+use own_cluster::OwnCluster;
 pub use rights::broker_main;
 use rights::{becoming, close_state};
 pub use server_user::ServerUser;
-pub use settings::{ClusterSettings, Remote, ServerSettings};
+pub use settings::{ClusterProof, ClusterSettings, Remote, ServerSettings};
 
 /// How long calls and queries may run once the server is asked to end, by default.
 const GRACE: Duration = Duration::from_secs(10);
@@ -111,6 +113,11 @@ impl ServerProcess {
         };
         let spawner = Spawner::launch(options).map_err(|error| error.report())?;
         Ok(Self { settings, run_dir, control_group, spawner })
+    }
+
+    /// Returns the folder of the host's persistent data.
+    pub fn state_dir(&self) -> &Path {
+        &self.settings.state_dir
     }
 
     /// Returns the most memory that bursts have on this host.
@@ -222,11 +229,13 @@ impl Launch {
         let hosts = platform.hosts.clone();
         let over = ending.over.clone();
         let joining = async {
-            match (self.hosts, settings.cluster) {
-                (Some(listener), Some(cluster)) => {
-                    let router = listener::router(hosts, host, cluster.token);
+            match (self.hosts, hosts.credential().cloned()) {
+                (Some(listener), Some(credential)) => {
+                    let authority = platform.authority.clone();
+                    let router = listener::router(hosts, authority, host, &credential);
                     // Bursts that are given time need their hosts.
-                    in_time("hosts", move || listener::serve(listener, router, over)).await?
+                    let serving = move || listener::serve(listener, router, credential, over);
+                    in_time("hosts", serving).await?
                 }
                 _ => Ok(()),
             }
@@ -293,7 +302,8 @@ async fn platform(
         let ids: Vec<_> = records.all_functions().await?.iter().map(FunctionRecord::id).collect();
         logs.migrate(ids.iter());
     }
-    let hosts = own_hosts(settings, &node)?;
+    let over = &ending.over;
+    let OwnCluster { hosts, authority } = OwnCluster::open(settings, &node, &records, over).await?;
     // A private platform has no other hosts, and runs beside a server that holds the store.
     if !settings.private {
         records.drained().await?.iter().for_each(|host| hosts.set_drained(host, true));
@@ -345,6 +355,7 @@ async fn platform(
         pool,
         prunings: Prunings::default(),
         hosts,
+        authority,
         node,
         shutdown: ending.asked.clone(),
         grace: Grace::new(if settings.private { PRIVATE_GRACE } else { GRACE }),
@@ -352,20 +363,6 @@ async fn platform(
         socket: socket.display().to_string(),
         started_ms: now_ms(),
     }))
-}
-
-/// Returns the hosts of a server, with its own one.
-fn own_hosts(settings: &ServerSettings, node: &Node) -> Result<Hosts, ErrorReport> {
-    let cluster = settings.cluster.clone();
-    let address = cluster.as_ref().map(|cluster| cluster.listen);
-    let (name, token) = cluster.map(|cluster| (cluster.name, cluster.token)).unzip();
-    let name = name
-        .map_or_else(|| "this-host".to_owned().try_into(), Ok)
-        .map_err(|message: String| ErrorReport::new(Code::OPTION, message))?;
-    if let Some(token) = &token {
-        node.join_cluster(token.clone(), None);
-    }
-    Hosts::new(name, Agent::new(node.clone(), settings.memory), token, address)
 }
 
 /// Opens the audit, whose lines are posted until the server ends.

@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use snowmelt_rpc::Token;
 use snowmelt_rpc::tls::Certificate;
@@ -81,15 +82,24 @@ pub struct ServerSettings {
     pub remote: Option<Remote>,
 }
 
-/// The address and the secret with which hosts join.
+/// The address at which hosts join, and how they are known.
 #[derive(Clone, Debug)]
 pub struct ClusterSettings {
     /// The name of control's own host.
     pub name: HostName,
     /// The address at which hosts report to control.
     pub listen: SocketAddr,
-    /// The secret of the cluster.
-    pub token: Token,
+    /// The proof by which its processes know each other.
+    pub proof: ClusterProof,
+}
+
+/// The proof by which the processes of a cluster know each other.
+#[derive(Clone, Debug)]
+pub enum ClusterProof {
+    /// Certificates of the cluster's authority, which last so long.
+    Certificates(Duration),
+    /// A secret that all of them have, in a closed network where nothing is encrypted.
+    Token(Token),
 }
 
 /// The address for clients of other hosts, each served for the tenant of its token.

@@ -39,8 +39,8 @@ pub struct LabHost {
     pub address: Address,
     /// The address at which control accepts hosts, which is that of the first host.
     pub control: Address,
-    /// The file with the lab's token.
-    pub token_file: PathBuf,
+    /// The file for the token with which the host joins, which the host waits for.
+    pub join_file: PathBuf,
     /// The program with which control starts and ends hosts. `None` if it does not.
     pub provider: Option<Provider>,
     /// The socket of control.
@@ -64,7 +64,7 @@ impl LabHost {
         Self {
             address: (address(number), PORT).into(),
             control: (address(1), PORT).into(),
-            token_file: folder.token_file(),
+            join_file: machine.folder.join("join"),
             provider: plan.pool.as_ref().filter(|_| number == 1).map(|pool| Provider {
                 program: folder.provider(),
                 least: pool.started,

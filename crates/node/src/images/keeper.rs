@@ -19,12 +19,13 @@ use snowmelt_image::RunConfig;
 use snowmelt_image::block::OciDigest;
 use snowmelt_image::mount::{Form, supports_takeover};
 use snowmelt_kernel::packet;
+use snowmelt_rpc::Credential;
 use snowmelt_sandbox::{Base, MountedImage, Root};
 use snowmelt_types::ErrorReport;
 
 use super::history::ImageHistory;
 use super::message::{
-    DaemonControl, DaemonPlace, DaemonRequest, Here, ImageSpec, ON_RAW_FILES, READY,
+    DaemonControl, DaemonMember, DaemonPlace, DaemonRequest, Here, ImageSpec, ON_RAW_FILES, READY,
 };
 use super::notices::Noticed;
 use super::packets::{failed, is_end, notices, say, say_to};
@@ -75,7 +76,8 @@ type ServedAt = Arc<Mutex<Option<PathBuf>>>;
 pub(super) struct Keeper {
     command: PathBuf,
     begin: (PathBuf, PathBuf, ImageSettings),
-    authorization: Option<String>,
+    /// The means by which other hosts know this one.
+    credential: Option<Credential>,
     socket: PathBuf,
     kept: Mutex<KeeperState>,
     noticed: Arc<Noticed>,
@@ -247,7 +249,7 @@ impl Drop for ImageKeeper {
 impl Keeper {
     fn start(images: &ImageKeeper) -> io::Result<Arc<Self>> {
         let ImageKeeper { binary, state, folder, settings, noticed, served_at, .. } = images;
-        let authorization = images.cluster.get().map(|cluster| cluster.token.header());
+        let credential = images.cluster.get().map(|cluster| cluster.credential.clone());
         let points = folder.join("mounts");
         std::fs::create_dir_all(&points)?;
         let socket =
@@ -257,7 +259,7 @@ impl Keeper {
         let keeper = Arc::new(Self {
             command: binary.clone(),
             begin: (state.clone(), points, settings.clone()),
-            authorization,
+            credential,
             socket,
             kept,
             noticed: Arc::clone(noticed),
@@ -303,12 +305,12 @@ impl Keeper {
         let fds: Vec<BorrowedFd<'_>> =
             std::iter::once(listener).chain(&kept.namespace).map(AsFd::as_fd).collect();
         let mounts = kept.mounts.len();
-        let authorization = self.authorization.clone();
-        say(
-            control,
-            &DaemonControl::Begin { state, folder, settings, mounts, authorization },
-            &fds,
-        )?;
+        // A certificate may have been replaced since the last daemon began.
+        let member = self.credential.as_ref().and_then(|credential| {
+            let token = credential.token().map(|token| DaemonMember::Token(token.header()));
+            token.or_else(|| credential.text().map(DaemonMember::Certificate))
+        });
+        say(control, &DaemonControl::Begin { state, folder, settings, mounts, member }, &fds)?;
         if !packet::wait(control, BEGIN_TIMEOUT)? {
             return Err(io::ErrorKind::TimedOut.into());
         }

@@ -12,6 +12,7 @@ use snowmelt_image::Image;
 use snowmelt_image::block::OciDigest;
 use snowmelt_image::mount::Form;
 use snowmelt_image::peer::PeerHost;
+use snowmelt_rpc::membership::CertificateText;
 
 use super::resolution::{ImageOrigin, ResolvedImage};
 use super::stores::ImageSettings;
@@ -81,9 +82,8 @@ pub(super) enum DaemonControl {
         settings: ImageSettings,
         /// The number of `Adopt` messages that follow; requests are answered after them.
         mounts: usize,
-        /// The value of the header with the cluster's token, which opens connections to other
-        /// hosts; `None` if this host is in no cluster.
-        authorization: Option<String>,
+        /// The means by which other hosts know this one; `None` if this host is in no cluster.
+        member: Option<DaemonMember>,
     },
     /// A mount that exists in this form. With the message comes the mount's connection to the
     /// kernel.
@@ -91,6 +91,15 @@ pub(super) enum DaemonControl {
     /// The handler of a function in this image is ready: the blocks touched until now are the
     /// image's start profile.
     Ready(OciDigest),
+}
+
+/// The means by which other hosts of the cluster know the daemon's host.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum DaemonMember {
+    /// The value of the header with the token of a cluster without encryption.
+    Token(String),
+    /// The host's certificate and its key.
+    Certificate(CertificateText),
 }
 
 /// The messages from the daemon to the node, which come at any time.
@@ -114,6 +123,8 @@ pub(super) enum DaemonRequest {
     /// Asks for the bytes of images; answered by the name of each tree and the bytes of its image
     /// on this host.
     Bytes,
+    /// Replaces the host's certificate; answered by null.
+    Certificate(CertificateText),
     /// Hands over a connection of another host, which is served until it ends; answered by null.
     Serve,
     /// Asks why reads of this image failed within the last milliseconds, whose number is given;

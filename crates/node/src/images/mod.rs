@@ -38,7 +38,7 @@ use snowmelt_sandbox::{Base, MountedImage, Root};
 
 pub use daemon::image_daemon_main;
 pub(crate) use daemon::sharing::Sharing;
-pub(crate) use host_connection::connect;
+pub(crate) use host_connection::{connect, named};
 pub(crate) use keeper::ImageKeeper;
 pub use peers::BLOCKS;
 pub use resolution::{ImageOrigin, ResolvedImage, find_image, has_registry};

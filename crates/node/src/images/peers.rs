@@ -1,8 +1,7 @@
 //! Images that this host reads from other hosts and serves to them: the node's side, and how the
 //! daemon connects.
 //!
-//! Invariant: another host's connection has shown the token of the cluster before the daemon gets
-//! it; the daemon alone reads what comes over it.
+//! Invariant: another host has shown that it is of the cluster before the daemon gets its connection; the daemon alone reads what comes over it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,13 +12,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use snowmelt_image::peer::{Connect, PeerHost, PeerLink};
 use snowmelt_kernel::packet;
-use snowmelt_rpc::{HostStream, Token};
+use snowmelt_rpc::membership::{Anonymous, CertificateText};
+use snowmelt_rpc::{Credential, HostStream, Token};
 use snowmelt_types::HostName;
 
 use super::daemon::sharing::SharedContent;
-use super::host_connection::connect;
+use super::host_connection::{connect, named};
 use super::keeper::{ImageKeeper, Keeper};
-use super::message::{DaemonRequest, Notice};
+use super::message::{DaemonMember, DaemonRequest, Notice};
 use super::packets::{failed, say_to};
 use super::tree_place::{HeldImage, OwnCluster, TreePlace};
 use crate::Result;
@@ -32,11 +32,11 @@ const ACCEPT_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl ImageKeeper {
     /// Lets this host read blocks of images from other hosts of a cluster, and serve them to hosts
-    /// that know the cluster's token. `control` is the address where hosts report; `None` on
+    /// of it. `control` is the address where hosts report; `None` on
     /// control's own host.
-    pub fn join_cluster(&self, token: Token, control: Option<SocketAddr>) {
+    pub fn join_cluster(&self, credential: Credential, control: Option<SocketAddr>) {
         // A host is in one cluster as long as it runs.
-        let _ = self.cluster.set(OwnCluster { token, control });
+        let _ = self.cluster.set(OwnCluster { credential, control });
     }
 
     /// Returns the hosts that sent wrong blocks of images to this one.
@@ -67,7 +67,11 @@ impl ImageKeeper {
     /// Hands a connection of another host to the daemon, which serves it.
     pub async fn serve_host(self: &Arc<Self>, stream: HostStream) {
         let images = Arc::clone(self);
-        let given = tokio::task::spawn_blocking(move || images.give(stream)).await;
+        let descriptor = match stream.into_descriptor() {
+            Ok(descriptor) => descriptor,
+            Err(error) => return tracing::debug!(%error, "a host gets no blocks of images"),
+        };
+        let given = tokio::task::spawn_blocking(move || images.give(&descriptor)).await;
         match given {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, "a host gets no blocks of images"),
@@ -75,13 +79,17 @@ impl ImageKeeper {
         }
     }
 
-    fn give(&self, stream: HostStream) -> Result<()> {
+    /// Tells the daemon the certificate that this host has now.
+    pub async fn renew(self: &Arc<Self>) -> Result<()> {
+        let text = self.cluster.get().and_then(|cluster| cluster.credential.text());
+        let (Some(text), Some(keeper)) = (text, self.running()) else { return Ok(()) };
+        ask(&keeper, DaemonRequest::Certificate(text)).await.map(drop)
+    }
+
+    fn give(&self, connection: &OwnedFd) -> Result<()> {
         let socket = self.started()?.socket().to_owned();
-        let given = || -> io::Result<()> {
-            let stream = OwnedFd::from(stream.into_unverified()?.into_std()?);
-            say_to(&socket, &DaemonRequest::Serve, &[stream.as_fd()], ACCEPT_TIMEOUT).map(drop)
-        };
-        given().map_err(failed("serve another host"))
+        let given = say_to(&socket, &DaemonRequest::Serve, &[connection.as_fd()], ACCEPT_TIMEOUT);
+        given.map(drop).map_err(failed("serve another host"))
     }
 }
 
@@ -96,24 +104,37 @@ async fn ask(keeper: &Arc<Keeper>, ask: DaemonRequest) -> Result<Vec<u8>> {
 
 /// The means by which the daemon connects to other hosts.
 pub(super) struct PeerDialer {
-    token: Option<Token>,
+    credential: Option<Credential>,
     /// The control connection to the node.
     control: OwnedFd,
 }
 
 impl PeerDialer {
-    /// Makes connections with `authorization`, the value of the header with the cluster's token;
-    /// without it none can be opened.
-    pub fn new(authorization: Option<&str>, control: OwnedFd) -> Self {
-        let token = authorization.and_then(|text| text.strip_prefix("Bearer "));
-        Self { token: token.and_then(|text| Token::new(text).ok()), control }
+    /// Makes connections as this member of the cluster; none can be opened without it.
+    pub fn new(member: Option<DaemonMember>, control: OwnedFd) -> Self {
+        let credential = member.and_then(|member| match member {
+            DaemonMember::Token(header) => {
+                let token = Token::new(header.strip_prefix("Bearer ")?);
+                Some(Credential::from(token.ok()?))
+            }
+            DaemonMember::Certificate(text) => Credential::certified(text, Anonymous::Refused).ok(),
+        });
+        Self { credential, control }
+    }
+
+    /// Shows another certificate from now on.
+    pub fn renew(&self, text: CertificateText) {
+        let renewed = self.credential.as_ref().map(|credential| credential.replace(text));
+        if let Some(Err(error)) = renewed {
+            tracing::warn!(error, "a certificate of this host cannot be used");
+        }
     }
 }
 
 #[async_trait]
 impl Connect for PeerDialer {
     async fn connect(&self, host: &PeerHost) -> snowmelt_image::Result<Box<dyn PeerLink>> {
-        connect(self.token.as_ref(), host, BLOCKS).await
+        connect(self.credential.as_ref(), host, named(host)?, BLOCKS).await
     }
 
     fn expelled(&self, host: &PeerHost) {

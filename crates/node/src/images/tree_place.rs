@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 use snowmelt_api::ImageBytes;
 use snowmelt_image::peer::{ExportProgress, Flow, PeerHost};
-use snowmelt_rpc::Token;
+use snowmelt_rpc::Credential;
 
 use super::daemon::sharing::SharedContent;
 use super::message::DaemonPlace;
@@ -38,7 +38,7 @@ pub struct TreePlace {
 /// The cluster that this host is in.
 #[derive(Debug)]
 pub(crate) struct OwnCluster {
-    pub token: Token,
+    pub credential: Credential,
     /// The address where hosts report; `None` on control's own host.
     pub control: Option<SocketAddr>,
 }

@@ -2,17 +2,23 @@
 
 use std::net::SocketAddr;
 
-use snowmelt_rpc::Token;
+use snowmelt_rpc::Credential;
 use snowmelt_types::HostName;
 
-use crate::Node;
+use crate::{Node, Result};
 
 impl Node {
     /// Lets this host read blocks of images from other hosts of a cluster, and serve them to hosts
-    /// that know the cluster's token. `control` is the address where hosts report; `None` on
+    /// of it. `control` is the address where hosts report; `None` on
     /// control's own host.
-    pub fn join_cluster(&self, token: Token, control: Option<SocketAddr>) {
-        self.inner.images.join_cluster(token, control);
+    pub fn join_cluster(&self, credential: Credential, control: Option<SocketAddr>) {
+        self.inner.images.join_cluster(credential, control);
+    }
+
+    /// Shows other hosts the certificate that this host has now, also where another process connects
+    /// to them.
+    pub async fn renew_certificate(&self) -> Result<()> {
+        self.inner.images.renew().await
     }
 
     /// Returns the hosts that sent wrong blocks of images to this one.

@@ -1,7 +1,6 @@
 //! Connections of the client: to a unix socket, or to an address, with TLS or without.
 
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,7 +18,7 @@ use tokio_rustls::client::TlsStream;
 use tower_service::Service;
 
 use crate::HostStream;
-use crate::endpoint::{Endpoint, InProcess, TlsServer};
+use crate::endpoint::{Endpoint, HostTarget, InProcess, TlsServer};
 
 /// The limit on the time in which another host accepts a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -56,7 +55,7 @@ impl Endpoint {
                     connected => return connected.map(ClientStream::Unix),
                 }
             },
-            Self::Tcp(address) => tcp(address).await.map(ClientStream::Tcp),
+            Self::Tcp(target) => tcp(&target).await.map(ClientStream::Tcp),
             Self::Tls(server) => {
                 tls(&server).await.map(|stream| ClientStream::Tls(Box::new(stream)))
             }
@@ -64,14 +63,16 @@ impl Endpoint {
     }
 }
 
-/// Connects to another host.
-pub(crate) async fn tcp(address: SocketAddr) -> io::Result<HostStream> {
-    let connecting = TcpStream::connect(address);
+/// Connects to another process of the cluster. Nothing is sent before its certificate was verified.
+pub(crate) async fn tcp(target: &HostTarget) -> io::Result<HostStream> {
+    let connecting = async {
+        let stream = TcpStream::connect(target.address).await?;
+        stream.set_nodelay(true)?;
+        rustix::net::sockopt::set_tcp_user_timeout(&stream, unacknowledged_timeout())?;
+        HostStream::connected(stream, &target.meant, &target.credential).await
+    };
     let connected = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await;
-    let stream = connected.map_err(|_| io::ErrorKind::TimedOut)??;
-    stream.set_nodelay(true)?;
-    rustix::net::sockopt::set_tcp_user_timeout(&stream, unacknowledged_timeout())?;
-    Ok(HostStream::opened(stream))
+    connected.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
 /// Connects over TLS, to the address for clients of other hosts. Nothing is sent, and so no token,

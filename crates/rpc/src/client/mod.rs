@@ -30,7 +30,7 @@ use crate::body::{MAX_REQUEST_BYTES, too_long};
 use crate::endpoint::Endpoint;
 pub use crate::endpoint::{InProcess, TlsServer};
 use crate::trace::Outgoing;
-use crate::{Token, checksum_errors};
+use crate::{Credential, HostTarget, Meant, Token, checksum_errors};
 
 /// The time for which an idle connection is kept. It is less than the time for which any server
 /// here keeps one, so that a request is not sent on a connection that the server is closing.
@@ -73,9 +73,16 @@ impl Client {
         Self::new(Endpoint::InProcess(server), None)
     }
 
-    /// A client of a server of the cluster with this token.
+    /// A client of another process of the cluster.
+    pub fn host(target: Arc<HostTarget>) -> Self {
+        let token = target.credential.token().cloned();
+        Self::new(Endpoint::Tcp(target), token)
+    }
+
+    /// A client of a server of a cluster without encryption, with this token.
     pub fn tcp(address: std::net::SocketAddr, token: Token) -> Self {
-        Self::new(Endpoint::Tcp(address), Some(token))
+        let credential = Credential::from(token);
+        Self::host(Arc::new(HostTarget { address, meant: Meant::Control, credential }))
     }
 
     /// A client of a server over TLS, with the token of a tenant.
@@ -295,6 +302,17 @@ pub(crate) fn unreachable(
         Endpoint::InProcess(_) => {
             ErrorReport::new(Code::INTERNAL, format!("the embedded server ended: {reason}"))
         }
+        Endpoint::Tcp(target) if distrust(error) == Some(Distrust::OfThem) => {
+            let HostTarget { address, meant, .. } = &**target;
+            let message = format!("what listens at {address} is not {meant}: {reason}");
+            ErrorReport::new(Code::CERTIFICATE, message)
+        }
+        Endpoint::Tcp(target) if distrust(error) == Some(Distrust::OfUs) => {
+            let HostTarget { address, meant, .. } = &**target;
+            let message = format!("{meant} at {address} does not accept our certificate: {reason}");
+            ErrorReport::new(Code::HOST_REFUSED, message)
+                .hint("start this host with a new join token: `snowmelt cluster join-token`")
+        }
         Endpoint::Tcp(_) => {
             let message = format!("{endpoint} cannot be reached: {reason}");
             // A host that refuses a connection is there; its process is not.
@@ -308,7 +326,7 @@ pub(crate) fn unreachable(
 fn named(endpoint: &Endpoint) -> String {
     match endpoint {
         Endpoint::Unix(_) | Endpoint::InProcess(_) => "the platform".to_owned(),
-        Endpoint::Tcp(address) => address.to_string(),
+        Endpoint::Tcp(target) => target.address.to_string(),
         Endpoint::Tls(server) => server.to_string(),
     }
 }
@@ -333,6 +351,31 @@ fn innermost(error: &dyn std::error::Error) -> String {
 /// The kind of the I/O error among the causes.
 fn kind(error: &(dyn std::error::Error + 'static)) -> Option<std::io::ErrorKind> {
     io_error(error).map(std::io::Error::kind)
+}
+
+/// A certificate that one side of a connection between hosts does not accept.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Distrust {
+    OfThem,
+    OfUs,
+}
+
+/// Returns whose certificate an error is about.
+fn distrust(error: &(dyn std::error::Error + 'static)) -> Option<Distrust> {
+    use rustls::AlertDescription as Alert;
+    match io_error(error)?.get_ref()?.downcast_ref()? {
+        rustls::Error::InvalidCertificate(_) => Some(Distrust::OfThem),
+        rustls::Error::AlertReceived(
+            Alert::BadCertificate
+            | Alert::CertificateExpired
+            | Alert::CertificateRequired
+            | Alert::CertificateUnknown
+            // The signature of another authority of the same name.
+            | Alert::DecryptError
+            | Alert::UnknownCA,
+        ) => Some(Distrust::OfUs),
+        _ => None,
+    }
 }
 
 fn is_damage(error: &(dyn std::error::Error + 'static)) -> bool {

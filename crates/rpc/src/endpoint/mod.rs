@@ -11,17 +11,30 @@ use tokio::sync::mpsc;
 
 pub use tls_server::TlsServer;
 
+use crate::{Credential, Meant};
+
 /// The place at which a server listens.
 #[derive(Clone, Debug)]
 pub enum Endpoint {
     /// A socket of this machine.
     Unix(Arc<PathBuf>),
-    /// An address.
-    Tcp(SocketAddr),
+    /// Another process of the cluster.
+    Tcp(Arc<HostTarget>),
     /// The address of a server for clients of other hosts, over TLS.
     Tls(TlsServer),
     /// A server in this process.
     InProcess(InProcess),
+}
+
+/// A process of the cluster, and the means by which it is known.
+#[derive(Clone, Debug)]
+pub struct HostTarget {
+    /// The address at which the process listens.
+    pub address: SocketAddr,
+    /// The process that is meant to be there.
+    pub meant: Meant,
+    /// The means of this process.
+    pub credential: Credential,
 }
 
 /// Connects to a server of this process without a path in the file system.
@@ -40,7 +53,7 @@ impl std::fmt::Display for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Unix(path) => write!(f, "{}", path.display()),
-            Self::Tcp(address) => write!(f, "{address}"),
+            Self::Tcp(target) => write!(f, "{}", target.address),
             Self::Tls(server) => write!(f, "{server}"),
             Self::InProcess(_) => f.write_str("this process"),
         }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::{Token, admit};
+use crate::{Credential, Token, admit};
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
 use futures::StreamExt;
@@ -15,17 +15,21 @@ use super::*;
 const TOKEN: &str = "0123456789abcdef";
 const HELLO: &str = "GET / HTTP/1.1\r\nhost: x\r\n";
 
+fn cluster(listener: TcpListener) -> HostListener {
+    HostListener::new(listener, Token::new(TOKEN).unwrap())
+}
+
 async fn serving(bounds: Bounds, router: Router) -> (SocketAddr, Ending) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let ending = Ending::default();
-    tokio::spawn(serve(listener, router, bounds, ending.clone()));
+    tokio::spawn(serve(cluster(listener), router, bounds, ending.clone()));
     (address, ending)
 }
 
 fn guarded() -> Router {
-    let token = Token::new(TOKEN).unwrap();
-    Router::new().route("/", get(async || "hello")).layer(from_fn_with_state(token, admit))
+    let credential = Credential::from(Token::new(TOKEN).unwrap());
+    Router::new().route("/", get(async || "hello")).layer(from_fn_with_state(credential, admit))
 }
 
 fn with_token() -> String {
@@ -183,7 +187,7 @@ async fn a_running_request_ends_before_the_server() {
     let address = listener.local_addr().unwrap();
     let ending = Ending::default();
     let router = Router::new().route("/", get(slow));
-    let server = tokio::spawn(serve(listener, router, LOCAL, ending.clone()));
+    let server = tokio::spawn(serve(cluster(listener), router, LOCAL, ending.clone()));
     let mut running = TcpStream::connect(address).await.unwrap();
     let idle = TcpStream::connect(address).await.unwrap();
     running.write_all(format!("{HELLO}\r\n").as_bytes()).await.unwrap();
@@ -211,7 +215,7 @@ async fn an_answer_that_is_being_sent_ends_with_its_last_part_when_the_time_is_o
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let router = Router::new().route("/", get(answer));
-    let server = tokio::spawn(serve(listener, router, LOCAL, ending.clone()));
+    let server = tokio::spawn(serve(cluster(listener), router, LOCAL, ending.clone()));
     let mut client = TcpStream::connect(address).await.unwrap();
     client.write_all(format!("{HELLO}\r\n").as_bytes()).await.unwrap();
     let mut said = Vec::new();
@@ -238,7 +242,7 @@ async fn a_request_that_never_ends_is_aborted_after_the_grace_time() {
     let address = listener.local_addr().unwrap();
     let ending = Ending::default();
     let router = Router::new().route("/", get(never));
-    let server = tokio::spawn(serve(listener, router, LOCAL, ending.clone()));
+    let server = tokio::spawn(serve(cluster(listener), router, LOCAL, ending.clone()));
     let mut running = TcpStream::connect(address).await.unwrap();
     running.write_all(format!("{HELLO}\r\n").as_bytes()).await.unwrap();
     begun.notified().await;

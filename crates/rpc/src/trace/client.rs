@@ -29,7 +29,8 @@ impl Outgoing {
             Endpoint::Tls(server) => {
                 (server.host().to_owned(), Some(server.port()), Some(format!("{server}{path}")))
             }
-            Endpoint::Tcp(at) => {
+            Endpoint::Tcp(target) => {
+                let at = target.address;
                 (at.ip().to_string(), Some(at.port()), Some(format!("http://{at}{path}")))
             }
         };

@@ -2,25 +2,39 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use snowmelt_types::{ByteSize, HostName};
+use snowmelt_types::{ByteSize, HostName, parse_duration};
 
-use super::ListFormat;
+use super::{ListFormat, ShowFormat};
 
 const NODE_EXAMPLES: &str = "\
 Examples:
-  snowmelt up --listen 10.0.0.1:7070 --token-file token              on the first host
-  snowmelt node --control 10.0.0.1:7070 --address 10.0.0.2:7070 --token-file token
+  snowmelt up --listen 10.0.0.1:7070                                 on the first host
+  snowmelt cluster join-token                                        there, for each other host
+  snowmelt node --control 10.0.0.1:7070 --address 10.0.0.2:7070 --join TOKEN
 
 The command runs in the foreground, for systemd and containers. It sends a heartbeat every second,
-and waits for control if control is unreachable. All hosts need the same token file, of 16 printable
-characters or more. Traffic between hosts is not encrypted: use a private network.";
+and waits for control if control is unreachable. A join token is for one host and one time; the
+certificate that the host gets for it is in its state folder, and the host renews it. Traffic between
+hosts is encrypted, unless all of them have --plaintext and the same token file.";
+
+const JOIN_TOKEN_EXAMPLES: &str = "\
+Examples:
+  snowmelt cluster join-token
+  snowmelt cluster join-token --name host-3 --expires 1h     also in the place of a lost host-3
+  ssh host-2 snowmelt node --control 10.0.0.1:7070 --address 10.0.0.2:7070 \\
+      --join \"$(snowmelt cluster join-token)\"
+
+The token is shown this once. Whoever has it can join one host within its time, so send it as you
+send a password. It also has the fingerprint of the cluster, by which the host knows control.";
 
 const HOSTS_EXAMPLES: &str = "\
 Examples:
   snowmelt hosts
   snowmelt hosts drain host-3         before its machine is stopped
+  snowmelt hosts rm host-3            its certificate is refused from now on
   snowmelt hosts -o json | jq -r '.[] | select(.state == \"active\").name'";
 
 const TREE_EXAMPLES: &str = "\
@@ -33,7 +47,10 @@ Examples:
 /// Options of a host's membership in a cluster.
 #[derive(Clone, Debug, Default, Args)]
 pub struct MemberArgs {
-    /// File with the secret token of the cluster
+    /// Encrypt nothing between hosts, which share the token of --token-file: for closed networks
+    #[arg(long)]
+    pub plaintext: bool,
+    /// File with the secret token of a cluster without encryption
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
     /// Name of this host in the cluster [default: its host name]
@@ -65,6 +82,9 @@ pub struct NodeArgs {
     /// Address on which this host listens and other hosts reach it
     #[arg(long, value_name = "ADDRESS")]
     pub address: SocketAddr,
+    /// Join token, needed once; or @ and the file that has it [env: SNOWMELT_JOIN]
+    #[arg(long, value_name = "TOKEN")]
+    pub join: Option<String>,
     /// PEM file of certificate authorities to trust for registries, besides the system's
     #[arg(long, value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
@@ -109,6 +129,33 @@ pub enum HostsCommand {
     Drain(HostArgs),
     /// Give a host new work again
     Undrain(HostArgs),
+    /// Remove a host from the cluster at once, whatever runs there
+    Rm(HostArgs),
+}
+
+/// `snowmelt cluster`.
+#[derive(Debug, Subcommand)]
+pub enum ClusterCommand {
+    /// Make a token with which one host joins the cluster, once
+    JoinToken(JoinTokenArgs),
+}
+
+/// `snowmelt cluster join-token`.
+#[derive(Debug, Args)]
+#[command(after_help = JOIN_TOKEN_EXAMPLES)]
+pub struct JoinTokenArgs {
+    /// Only for the host of this name, also in the place of one that is there
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<HostName>,
+    /// How long the token lasts, at most 1d
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10m")]
+    pub expires: Duration,
+    /// Format: table prints the token alone
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub output: ShowFormat,
+    /// Use the server at this socket
+    #[arg(long, value_name = "SOCKET")]
+    pub server: Option<PathBuf>,
 }
 
 /// The arguments of a command about one host.

@@ -38,7 +38,10 @@ use serde::{Deserialize, Serialize};
 use snowmelt_types::Tenant;
 
 pub use audit::{AuditCommand, VerifyAuditArgs};
-pub use cluster::{HostArgs, HostsArgs, HostsCommand, MemberArgs, NodeArgs, TreeArgs, rate};
+pub use cluster::{
+    ClusterCommand, HostArgs, HostsArgs, HostsCommand, JoinTokenArgs, MemberArgs, NodeArgs,
+    TreeArgs, rate,
+};
 pub use functions::{
     AddUdfArgs, BurstArgs, BurstCommand, BurstLsArgs, CallArgs, DeployArgs, EnvironmentArgs,
     FunctionCommand, ListArgs, LogArgs, LogFormat, NewArgs, PackArgs, RemoveArgs, RemoveUdfArgs,
@@ -179,8 +182,11 @@ pub enum Command {
     /// Name platforms on other hosts, and choose among them
     #[command(subcommand, after_help = login::CONTEXT_EXAMPLES)]
     Context(ContextCommand),
-    /// Show the hosts of the cluster, and drain them
+    /// Show the hosts of the cluster, drain and remove them
     Hosts(HostsArgs),
+    /// Let further hosts join the cluster
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
     /// Show from which host each host reads the images of functions
     Tree(TreeArgs),
     /// Run a cluster of emulated hosts on this machine

@@ -13,7 +13,7 @@ const UP_EXAMPLES: &str = "\
 Examples:
   snowmelt up
   snowmelt up --foreground        for systemd and containers
-  snowmelt up --listen 10.0.0.1:7070 --token-file token     so that other hosts can join
+  snowmelt up --listen 10.0.0.1:7070     so that other hosts can join
   snowmelt up --tls-listen 10.0.0.1:7443 --tls-cert server.pem --tls-key server.key
                                   so that engines on other hosts call functions
 

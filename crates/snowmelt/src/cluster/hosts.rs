@@ -9,7 +9,7 @@ use crate::output::list;
 use crate::platform::{self, CommandPlatform};
 use crate::terminal::{CommandOutcome, Printer, text};
 
-/// Shows the hosts of the running platform, or drains one of them.
+/// Shows the hosts of the running platform, or drains or removes one of them.
 ///
 /// # Errors
 /// `SM-0503` if no platform is running, `SM-0713` if there is no such host.
@@ -17,6 +17,7 @@ pub fn run(args: &HostsArgs, config: &Config, printer: Printer) -> CommandOutcom
     match &args.command {
         Some(HostsCommand::Drain(host)) => return drain(host, true, config, printer),
         Some(HostsCommand::Undrain(host)) => return drain(host, false, config, printer),
+        Some(HostsCommand::Rm(host)) => return remove(host, config, printer),
         None => {}
     }
     let platform = CommandPlatform::server(args.server.as_deref(), config)?;
@@ -33,6 +34,13 @@ fn drain(host: &HostArgs, drained: bool, config: &Config, printer: Printer) -> C
     platform::with(platform, printer, async |client, _| client.drain(&host.name, drained).await)?;
     let new = if drained { "no new work" } else { "new work again" };
     printer.note(&format!("{} gets {new}", host.name));
+    Ok(0)
+}
+
+fn remove(host: &HostArgs, config: &Config, printer: Printer) -> CommandOutcome {
+    let platform = CommandPlatform::server(host.server.as_deref(), config)?;
+    platform::with(platform, printer, async |client, _| client.remove_host(&host.name).await)?;
+    printer.note(&format!("{} is refused from now on", host.name));
     Ok(0)
 }
 

@@ -11,6 +11,7 @@ use snowmelt_lab::{
 };
 use snowmelt_types::{ByteSize, Code, ErrorReport, HostName, Report};
 
+use super::joins;
 use crate::args::{
     LabAddArgs, LabCommand, LabExecArgs, LabLsArgs, LabPoolCommand, LabRunArgs, LabUpArgs,
 };
@@ -52,7 +53,7 @@ pub fn run(command: &LabCommand, config: &Config, printer: Printer) -> CommandOu
             let program = program()?;
             lab.member_named(&args.host).and_then(|member| lab.restart(&member, &program))
         }
-        LabCommand::Pool(command) => return pool(command, &open),
+        LabCommand::Pool(command) => return pool(command, &open, config, printer),
         LabCommand::Down(args) => Lab::down(&roots, &args.name),
     };
     done.map(|()| 0).map_err(failed)
@@ -115,13 +116,21 @@ fn pool_plan(started: u32, lab: &HostName, roots: &Roots) -> Result<PoolPlan, Er
 fn pool(
     command: &LabPoolCommand,
     open: &impl Fn(&HostName) -> Result<Lab, ErrorReport>,
+    config: &Config,
+    printer: Printer,
 ) -> CommandOutcome {
     let done = match command {
         LabPoolCommand::List(args) => open(&args.name)?.running().map(|hosts| {
             let names: Vec<_> = hosts.iter().map(LabHost::name).collect();
             printer::print(&(names.join("\n") + "\n"))
         }),
-        LabPoolCommand::Start { count, lab } => open(&lab.name)?.start(*count, &program()?).map(Ok),
+        LabPoolCommand::Start { count, lab } => {
+            let lab = open(&lab.name)?;
+            lab.start(*count, &program()?).map_err(failed)?;
+            let platform = CommandPlatform::server(Some(&lab.control().socket), config)?;
+            platform::with(platform, printer, async |client, _| joins::of_lab(&lab, client).await)?;
+            return Ok(0);
+        }
         LabPoolCommand::Stop { host, lab } => {
             let lab = open(&lab.name)?;
             lab.other_host(host).and_then(|host| lab.stop(&host)).map(Ok)
@@ -161,6 +170,9 @@ fn join(lab: &Lab, config: &Config, printer: Printer) -> Result<(), CommandFailu
         loop {
             lab.check_running().map_err(|error| error.report())?;
             let joined = client.hosts().await.map_or(0, |hosts| hosts.len());
+            if joined > 0 {
+                joins::of_lab(lab, client).await?;
+            }
             let started = 1 + lab.running().map_err(|error| error.report())?.len();
             if joined >= started {
                 return Ok(());
@@ -298,18 +310,25 @@ fn program() -> Result<impl Fn(&LabHost) -> Command, ErrorReport> {
             true => command.args(["up", "--foreground", "--listen"]).arg(host.address.to_string()),
             false => command
                 .args(["node", "--control", &host.control.to_string()])
-                .args(["--address", &host.address.to_string()]),
+                .args(["--address", &host.address.to_string()])
+                .arg(format!("--join=@{}", host.join_file.display())),
         };
         command
             .args(["--name", host.name(), "--memory", &host.memory.bytes().to_string()])
-            .arg("--token-file")
-            .arg(&host.token_file)
             .env(env::STATE, &host.state)
             .env(env::RUN, &host.run)
             .env(env::SOCKET, &host.socket)
             .env(env::HANDLER_CACHE, (host.memory.bytes() / 4).to_string())
             .env(env::IMPORT_CACHE, (host.memory.bytes() / 4).to_string());
-        for name in [env::LISTEN, env::TOKEN_FILE, env::HOST, env::HOST_MEMORY, env::PROVIDER] {
+        for name in [
+            env::LISTEN,
+            env::TOKEN_FILE,
+            env::HOST,
+            env::HOST_MEMORY,
+            env::PROVIDER,
+            env::JOIN,
+            env::PLAINTEXT,
+        ] {
             command.env_remove(name);
         }
         if let Some(provider) = &host.provider {

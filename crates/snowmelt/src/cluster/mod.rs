@@ -3,7 +3,8 @@
 //! | member | command |
 //! |---|---|
 //! | `node` | `snowmelt node`: this machine as a host |
-//! | `hosts` | `snowmelt hosts`: the hosts, and whether they get new work |
+//! | `hosts` | `snowmelt hosts`: the hosts, whether they get new work, their removal |
+//! | `joins` | `snowmelt cluster join-token`: tokens with which hosts join |
 //! | `trees` | `snowmelt tree`: from which host each host reads images |
 //! | `networks` | `snowmelt net`: the networks of running jobs |
 //! | `tokens` | `snowmelt token`: tokens of clients of other hosts |
@@ -16,6 +17,7 @@
 
 pub mod contexts;
 pub mod hosts;
+pub mod joins;
 pub mod lab;
 pub mod login;
 pub mod networks;

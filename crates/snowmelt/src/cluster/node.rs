@@ -12,13 +12,13 @@ use crate::terminal::{CommandFailure, CommandOutcome, Printer, Signals};
 /// Runs this machine as a host of a cluster until it is stopped.
 ///
 /// # Errors
-/// `SM-0704` if control refuses the host, `SM-0110` for the token and the address.
+/// `SM-0704` if control refuses the host, `SM-0716` to `SM-0719` for its join token and its name, `SM-0110` for the address.
 pub fn run(args: &NodeArgs, config: &Config, printer: Printer) -> CommandOutcome {
     let membership = Membership {
         name: cluster::name(config)?,
         address: args.address,
         control: args.control,
-        token: cluster::token(config)?,
+        proof: cluster::of_member(config, args.join.as_deref())?,
     };
     crate::server::set_umask();
     let joined = format!("{} joined the cluster of {}", membership.name, membership.control);

@@ -38,6 +38,8 @@ keys! {
     HTTP_SOURCES = "server.http_sources", env::HTTP_SOURCES, "";
     LISTEN = "cluster.listen", env::LISTEN, "";
     TOKEN_FILE = "cluster.token_file", env::TOKEN_FILE, "";
+    PLAINTEXT = "cluster.plaintext", env::PLAINTEXT, "false";
+    CERTIFICATE_LIFE = "cluster.certificate_life", env::CERTIFICATE_LIFE, "7d";
     HOST = "cluster.name", env::HOST, "";
     HOST_MEMORY = "cluster.memory", env::HOST_MEMORY, "";
     INSTANCES_PER_HOST = "cluster.instances_per_host", env::INSTANCES_PER_HOST, "20";

@@ -43,6 +43,7 @@ use crate::args::{Cli, Command, ErrorForm, OutputFormat, ProgressMode, rate};
 use crate::env;
 use audit::AuditConfig;
 pub use client::{RemoteAccess, RemotePlatform, server as remote_server};
+use cluster::ClusterSecurity;
 use exchange::Exchange;
 use file::TextValue;
 use files::ConfigFiles;
@@ -109,8 +110,8 @@ pub struct Config {
     pub python: Option<ConfigValue<PathBuf>>,
     /// Address at which other hosts may join; none may if absent.
     pub listen: Option<ConfigValue<SocketAddr>>,
-    /// File with the secret token of the cluster.
-    pub token_file: Option<ConfigValue<PathBuf>>,
+    /// How the processes of the cluster know each other.
+    pub security: ClusterSecurity,
     /// Name of this host in the cluster; its host name if absent.
     pub host: Option<ConfigValue<HostName>>,
     /// Memory limit of bursts on this host; the machine's memory if absent.
@@ -209,7 +210,6 @@ impl Config {
             Command::Node(node) => (None, Some(&node.member)),
             _ => (None, None),
         };
-        let token_file = member.and_then(|member| member.token_file.clone());
         let host = member.and_then(|member| member.name.clone());
         let memory = member.and_then(|member| member.memory);
         let state = sources.path(&STATE, env::default_state)?;
@@ -225,7 +225,7 @@ impl Config {
             http_sources: sources.get(&HTTP_SOURCES, None, http_sources)?,
             python: sources.named_path(&PYTHON)?,
             listen: sources.maybe(&LISTEN, listen, address)?,
-            token_file: sources.file(&TOKEN_FILE, token_file)?,
+            security: ClusterSecurity::load(&sources, member)?,
             host: sources.maybe(&HOST, host, str::parse)?,
             host_memory: sources.maybe(&HOST_MEMORY, memory, amount)?,
             instances_per_host: sources.get(&INSTANCES_PER_HOST, None, factor)?,

@@ -151,7 +151,9 @@ fn cluster(config: &Config) -> SettingLines {
     let pool = &config.pool;
     let lines = [
         config.listen.as_ref().map(|value| line("listen", value, |at| quoted(&at.to_string()))),
-        config.token_file.as_ref().map(|value| path("token_file", value)),
+        config.security.token_file.as_ref().map(|value| path("token_file", value)),
+        Some(line("plaintext", &config.security.plaintext, bool::to_string)),
+        Some(line("certificate_life", &config.security.life, |time| quoted(&text::setting(*time)))),
         config.host.as_ref().map(|value| line("name", value, |name| quoted(name.as_str()))),
         memory.map(|value| line("memory", value, |most| quoted(&most.to_string()))),
         Some(line("instances_per_host", &config.instances_per_host, u32::to_string)),

@@ -19,6 +19,7 @@ pub fn run(args: &DoctorArgs, config: &Config, printer: Printer) -> CommandOutco
     let mut checks =
         doctor::run(&config.state.value, &config.run.value, config.image_mount.value, python);
     checks.extend(server::check(config, printer));
+    checks.extend(config.security.plaintext.value.then(unencrypted));
     let shown = match args.output {
         ShowFormat::Json => list::json(&checks)?,
         ShowFormat::Table => table(&checks),
@@ -28,6 +29,17 @@ pub fn run(args: &DoctorArgs, config: &Config, printer: Printer) -> CommandOutco
     let warned = count(&checks, CheckStatus::Warn);
     printer.note(&format!("{failed} failed, {warned} warned, {} checked", checks.len()));
     Ok(exit(failed, warned))
+}
+
+/// The row of a host whose cluster encrypts nothing.
+fn unencrypted() -> Check {
+    Check {
+        name: "encryption between hosts".to_owned(),
+        status: CheckStatus::Warn,
+        found: "off: whoever reads the network reads rows and secrets".to_owned(),
+        needed: "certificates and TLS, except in a closed network".to_owned(),
+        mend: Some("set cluster.plaintext to false on all hosts, which join anew".to_owned()),
+    }
 }
 
 fn exit(failed: usize, warned: usize) -> u8 {

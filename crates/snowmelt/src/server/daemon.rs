@@ -67,9 +67,10 @@ fn start(config: &Config, log: &Log) -> io::Result<Option<String>> {
     if let Some(listen) = &config.listen {
         command.env(env::LISTEN, listen.value.to_string());
     }
-    if let Some(file) = &config.token_file {
+    if let Some(file) = &config.security.token_file {
         command.env(env::TOKEN_FILE, &file.value);
     }
+    command.env(env::PLAINTEXT, config.security.plaintext.value.to_string());
     if let Some(host) = &config.host {
         command.env(env::HOST, host.value.as_str());
     }

@@ -3,7 +3,7 @@
 use crate::run::TestEnv;
 
 /// The commands, each of which has a help text.
-const COMMANDS: [&str; 77] = [
+const COMMANDS: [&str; 79] = [
     "",
     "sql",
     "fn",
@@ -60,6 +60,8 @@ const COMMANDS: [&str; 77] = [
     "context use",
     "context rm",
     "context token",
+    "cluster",
+    "cluster join-token",
     "tree",
     "net",
     "net ls",
@@ -135,6 +137,8 @@ fn the_help_of_every_command_has_an_example() {
         "token ls",
         "token rotate",
         "token revoke",
+        "cluster join-token",
+        "node",
     ];
     for command in commands {
         let arguments: Vec<_> = command.split_whitespace().chain(["--help"]).collect();

@@ -21,7 +21,8 @@
 //! | `GET /v1/images/bytes` | | list of [`HeldImage`] |
 //! | `GET /v1/host` | | [`snowmelt_api::HostFacts`] |
 //!
-//! Every request carries the token of the cluster (`authorization: Bearer`). A part that is called
+//! Every request comes from control, as its certificate shows (without encryption: with the token of
+//! the cluster). A part that is called
 //! has a lease of [`PartCalls::lease_ms`], which each request for its ends renews: control may lose
 //! its connection, or be restarted, and ask again. When the lease expires, the part is closed. A
 //! part that is never called is closed after [`JobPart::start_within_ms`]. Errors are `ErrorReport`

@@ -10,7 +10,7 @@ use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post, put};
 use serde::de::DeserializeOwned;
-use snowmelt_rpc::{Problem, Token, admit};
+use snowmelt_rpc::{Credential, Problem, admit, of_control};
 use snowmelt_types::{Code, Digest, ErrorReport, JobId};
 
 use super::api::{EndsFrom, ReadyWithin};
@@ -19,11 +19,11 @@ use crate::host::TaskHost;
 use crate::remote;
 
 /// Returns the routes of the tables in [`super::api`] and [`crate::remote`]. `host` is that of
-/// the agent's node.
-pub fn router(agent: Agent, host: TaskHost, token: Token) -> Router {
-    let tasks = remote::routes::all(host, token.clone());
+/// the agent's node. Control alone gives orders.
+pub fn router(agent: Agent, host: TaskHost, credential: Credential) -> Router {
+    let tasks = remote::routes::all(host, credential.clone());
     let leases = leases::routes(agent.clone());
-    Router::new()
+    let orders = Router::new()
         .route("/v1/host", get(facts))
         .route("/v1/code", post(upload))
         .route("/v1/functions", get(prepared_functions))
@@ -40,9 +40,9 @@ pub fn router(agent: Agent, host: TaskHost, token: Token) -> Router {
         .route("/v1/jobs/{id}/network", get(network))
         .route("/v1/jobs/{id}/route", post(route))
         .with_state(agent)
-        .merge(tasks)
         .merge(leases)
-        .layer(middleware::from_fn_with_state(token, admit))
+        .layer(middleware::from_fn_with_state(credential.clone(), of_control));
+    orders.merge(tasks).layer(middleware::from_fn_with_state(credential, admit))
 }
 
 async fn facts(State(agent): State<Agent>) -> Response {

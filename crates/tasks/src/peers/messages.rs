@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 use snowmelt_api::FileRefs;
 use snowmelt_node::{InstanceLimits, Secrets, SharedFile, TreePlace};
+use snowmelt_rpc::{Credential, HostTarget, Meant};
 use snowmelt_types::{ByteSize, CpuMillis, ErrorReport, HostName, Tenant};
 use snowmelt_wire::{GangTask, Load, RequestFailure, SandboxUse, SourceCode, TaskAsk};
 
@@ -243,6 +244,27 @@ pub(crate) enum RelativeHost {
         /// The address at which the host's agent listens.
         address: SocketAddr,
     },
+}
+
+impl RelativeHost {
+    /// Returns the process to connect to, as seen from a host whose control is at this address;
+    /// `None` if the address is not known.
+    pub fn target(
+        &self,
+        control: Option<SocketAddr>,
+        credential: &Credential,
+    ) -> Option<HostTarget> {
+        let credential = credential.clone();
+        match self {
+            Self::Here | Self::Control => {
+                Some(HostTarget { address: control?, meant: Meant::Control, credential })
+            }
+            Self::Host { name, address } => {
+                let meant = Meant::Host(name.clone());
+                Some(HostTarget { address: *address, meant, credential })
+            }
+        }
+    }
 }
 
 /// The first answer to [`StartTask`], at once. After [`TaskPlaced::Placed`] a [`TaskStarted`]

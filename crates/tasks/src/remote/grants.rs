@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use futures::FutureExt;
-use snowmelt_rpc::{Token, upgrade};
+use snowmelt_rpc::{Credential, HostTarget, upgrade};
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::{FileGrant, Grants, HostOutputs, RequestFailure};
 
@@ -62,7 +62,7 @@ pub(super) struct Granting<'q> {
     pub outputs: &'q Outputs,
     /// The address at which outputs on control's host are read; `None` if it is not known.
     pub control: Option<SocketAddr>,
-    pub token: &'q Token,
+    pub credential: &'q Credential,
 }
 
 impl Granting<'_> {
@@ -81,19 +81,9 @@ impl Granting<'_> {
     }
 
     fn source(&self, at: &RelativeHost, copy: Option<u64>) -> Option<CopySource> {
-        let (_, address) = self.host(at);
-        let address = address?;
-        let token = self.token.clone();
-        let connect = async move { upgrade::connect(address, &token, OUTPUTS).await };
+        let target = at.target(self.control, self.credential)?;
+        let connect = async move { upgrade::connect(&target, OUTPUTS).await };
         Some(CopySource { connect: Box::new(move || connect.boxed()), copy })
-    }
-
-    /// Returns the name and the address of a host.
-    fn host(&self, at: &RelativeHost) -> (String, Option<SocketAddr>) {
-        match at {
-            RelativeHost::Host { name, address } => (name.as_str().to_owned(), Some(*address)),
-            RelativeHost::Here | RelativeHost::Control => ("control".to_owned(), self.control),
-        }
     }
 
     /// Opens the outputs that a task reads: files of this host, and connections to others.
@@ -129,14 +119,18 @@ impl Granting<'_> {
         at: RelativeHost,
         outputs: Vec<(u32, u64)>,
     ) -> Result<(HostOutputs, OwnedFd), RequestFailure> {
-        let (host, address) = self.host(&at);
+        let host = match &at {
+            RelativeHost::Host { name, .. } => name.as_str().to_owned(),
+            RelativeHost::Here | RelativeHost::Control => "control".to_owned(),
+        };
         let (tasks, attempts): (Vec<u32>, Vec<u64>) = outputs.into_iter().unzip();
         let unreadable = |why: &str| {
             let message = format!("outputs on the host {host} cannot be read: {why}");
             RequestFailure::of(ErrorReport::new(Code::OUTPUT_LOST, message).input(host.as_str()))
         };
-        let address = address.ok_or_else(|| unreadable("its address is not known"))?;
-        let stream = upgrade::connect(address, self.token, OUTPUTS).await;
+        let target = at.target(self.control, self.credential);
+        let target: HostTarget = target.ok_or_else(|| unreadable("its address is not known"))?;
+        let stream = upgrade::connect(&target, OUTPUTS).await;
         let stream = stream.map_err(|error| unreadable(&error.message))?;
         let asked = ReadOutputs { query: self.query.to_owned(), attempts, copy: None };
         match remote_outputs::open(stream, &asked).await {

@@ -15,7 +15,7 @@ use futures::future::BoxFuture;
 use futures::stream::{self, FuturesUnordered, StreamExt};
 use snowmelt_node::{ProgramRequest, Unit};
 use snowmelt_package::Silent;
-use snowmelt_rpc::{HostStream, Token, upgrade};
+use snowmelt_rpc::{Credential, HostStream, upgrade};
 use snowmelt_types::{Code, ErrorReport, Report, Tenant};
 use snowmelt_wire::{
     Error as WireError, Frame, Grants, Kind, MAX_REQUEST_BYTES, RequestFailure, read_frame_within,
@@ -43,7 +43,7 @@ use crate::{TaskHost, UdfBinding, WorkerLimits};
 #[derive(Clone, Debug)]
 pub(crate) struct Hosted {
     host: TaskHost,
-    token: Token,
+    credential: Credential,
     queries: Arc<Mutex<HashMap<String, Arc<Query>>>>,
 }
 
@@ -76,8 +76,8 @@ impl Drop for Registered<'_> {
 }
 
 impl Hosted {
-    pub fn new(host: TaskHost, token: Token) -> Self {
-        Self { host, token, queries: Arc::default() }
+    pub fn new(host: TaskHost, credential: Credential) -> Self {
+        Self { host, credential, queries: Arc::default() }
     }
 
     pub fn host(&self) -> &TaskHost {
@@ -99,7 +99,7 @@ impl Hosted {
                     return write_frame(&mut stream, &Frame::json(Kind::Reply, &refused)?).await;
                 }
             };
-            registered.query.answer(&mut stream, &self.token).await
+            registered.query.answer(&mut stream, &self.credential).await
         };
         if let Err(error) = served.await {
             tracing::debug!(%error, "the session of a query broke");
@@ -199,7 +199,7 @@ impl Hosted {
                 return said(&mut stream, &TaskPlaced::Failed(RequestFailure::lost(report))).await;
             };
             tokio::select! {
-                served = query.serve_task(task, plan, stream, &self.token) => served,
+                served = query.serve_task(task, plan, stream, &self.credential) => served,
                 () = query.ended.cancelled() => Ok(()),
             }
         };
@@ -215,7 +215,11 @@ impl Hosted {
 
 impl Query {
     /// Answers the requests of a session.
-    async fn answer(&self, stream: &mut HostStream, token: &Token) -> snowmelt_wire::Result<()> {
+    async fn answer(
+        &self,
+        stream: &mut HostStream,
+        credential: &Credential,
+    ) -> snowmelt_wire::Result<()> {
         let (reading, mut writing) = stream.split();
         let requests = stream::try_unfold(reading, |mut reading| async move {
             let frame = read_frame_within(&mut reading, MAX_REQUEST_BYTES).await?;
@@ -238,7 +242,8 @@ impl Query {
                             replies.push(async move { (id, answer) }.boxed());
                         }
                         ask => {
-                            replies.push(async move { (id, self.reply(ask, token).await) }.boxed());
+                            let reply = async move { (id, self.reply(ask, credential).await) };
+                            replies.push(reply.boxed());
                         }
                     }
                 }
@@ -250,10 +255,10 @@ impl Query {
         }
     }
 
-    async fn reply(&self, ask: SessionAsk, token: &Token) -> SessionAnswer {
+    async fn reply(&self, ask: SessionAsk, credential: &Credential) -> SessionAnswer {
         let (attempt, failure) = match ask {
             SessionAsk::Ended { attempt, failure } => (attempt, failure),
-            SessionAsk::ConnectGang(links) => return self.connect(&links, token).await,
+            SessionAsk::ConnectGang(links) => return self.connect(&links, credential).await,
             SessionAsk::Ping { text } => return SessionAnswer::Pong { text },
             // The others have no reply.
             _ => return SessionAnswer::Pong { text: String::new() },
@@ -291,16 +296,12 @@ impl Query {
     }
 
     /// Connects the tasks of a gang that send from this host.
-    async fn connect(&self, links: &GangLinks, token: &Token) -> SessionAnswer {
+    async fn connect(&self, links: &GangLinks, credential: &Credential) -> SessionAnswer {
         let unknown =
             || ErrorReport::new(Code::SERVER_UNREACHABLE, "the address of control is not known");
         let dial = |at: RelativeHost| {
-            let address = match at {
-                RelativeHost::Host { address, .. } => Some(address),
-                RelativeHost::Here | RelativeHost::Control => self.control,
-            };
-            let address = address.ok_or_else(unknown);
-            async move { upgrade::connect(address?, token, STREAMS).await }.boxed()
+            let target = at.target(self.control, credential).ok_or_else(unknown);
+            async move { upgrade::connect(&target?, STREAMS).await }.boxed()
         };
         match streams::connect(self.gangs.ends(), &self.runner.query, links, &dial).await {
             Ok(()) => SessionAnswer::GangConnected,
@@ -314,7 +315,7 @@ impl Query {
         task: StartTask,
         plan: Bytes,
         mut stream: HostStream,
-        token: &Token,
+        credential: &Credential,
     ) -> snowmelt_wire::Result<()> {
         let StartTask { query, attempt, ask, inputs } = task;
         // Before its files are opened: a task without room holds no descriptors.
@@ -340,7 +341,8 @@ impl Query {
         };
         let outputs = self.outputs.all();
         let control = self.control;
-        let granting = Granting { host: &self.runner.host, query: &query, outputs, control, token };
+        let host = &self.runner.host;
+        let granting = Granting { host, query: &query, outputs, control, credential };
         // Other hosts wait for them already.
         granting.begin_copies(&inputs);
         said(&mut stream, &TaskPlaced::Placed).await?;

@@ -1,4 +1,5 @@
-//! The HTTP requests that open the connections of this folder, with the token of the cluster.
+//! The HTTP requests that open the connections of this folder. Control alone opens those that begin
+//! work; each host of the cluster reads from the others.
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -7,7 +8,7 @@ use axum::response::Response;
 use axum::routing::get;
 use snowmelt_node::{FILE_BLOCKS, IMAGE_BLOCKS};
 use snowmelt_rpc::upgrade::Incoming;
-use snowmelt_rpc::{HostStream, Problem, Token, admit};
+use snowmelt_rpc::{Credential, HostStream, Problem, admit, of_control};
 use tokio::runtime::Handle;
 
 use super::hosted_queries::Hosted;
@@ -24,11 +25,13 @@ struct Routes {
 
 /// Returns all routes, for a host whose tasks are of a control on another host. Call it in the
 /// runtime that is to serve the connections.
-pub(crate) fn all(host: TaskHost, token: Token) -> Router {
-    let routes = Routes { hosted: Hosted::new(host, token), runtime: Handle::current() };
+pub(crate) fn all(host: TaskHost, credential: Credential) -> Router {
+    let hosted = Hosted::new(host, credential.clone());
+    let routes = Routes { hosted, runtime: Handle::current() };
     Router::new()
         .route(SESSION, get(session))
         .route(TASKS, get(task))
+        .layer(middleware::from_fn_with_state(credential, of_control))
         .route(OUTPUTS, get(outputs))
         .route(STREAMS, get(stream))
         .route(IMAGE_BLOCKS, get(blocks))
@@ -37,15 +40,15 @@ pub(crate) fn all(host: TaskHost, token: Token) -> Router {
 }
 
 /// Returns the routes of outputs, streams, images and files only, for control's own host, with the
-/// check of the token. Call it in the runtime that is to serve the connections.
-pub fn exchange_only(host: TaskHost, token: Token) -> Router {
-    let hosted = Hosted::new(host, token.clone());
+/// check of who asks. Call it in the runtime that is to serve the connections.
+pub fn exchange_only(host: TaskHost, credential: Credential) -> Router {
+    let hosted = Hosted::new(host, credential.clone());
     Router::new()
         .route(OUTPUTS, get(outputs))
         .route(STREAMS, get(stream))
         .route(IMAGE_BLOCKS, get(blocks))
         .route(FILE_BLOCKS, get(file_blocks))
-        .layer(middleware::from_fn_with_state(token, admit))
+        .layer(middleware::from_fn_with_state(credential, admit))
         .with_state(Routes { hosted, runtime: Handle::current() })
 }
 

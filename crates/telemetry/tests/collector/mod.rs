@@ -46,6 +46,8 @@ pub fn export(settings: Settings) -> Running {
 pub async fn serve(router: Router) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
+    let token = snowmelt_rpc::Token::new("0123456789abcdef").unwrap();
+    let listener = server::HostListener::new(listener, token);
     tokio::spawn(server::serve(listener, router, server::NETWORK, Ending::default()));
     address
 }

@@ -71,8 +71,9 @@ impl Issuer {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let ending = snowmelt_rpc::server::Ending::default();
+        let token = snowmelt_rpc::Token::new("sixteen-characters").unwrap();
         tokio::spawn(snowmelt_rpc::server::serve(
-            listener,
+            snowmelt_rpc::server::HostListener::new(listener, token),
             router,
             snowmelt_rpc::server::TENANTS,
             ending,

@@ -1,6 +1,7 @@
-//! HTTP to another host, with the token of the cluster: to an agent, or from a host to control.
+//! HTTP to another process of the cluster: to an agent, or from a host to control.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,7 +10,9 @@ use hyper::body::Body;
 use snowmelt_api::{HostFacts, HostJoin, PartNetwork};
 use snowmelt_node::{MAX_ANSWER, TreePlace};
 use snowmelt_rpc::client::{self, NO_BODY};
-use snowmelt_rpc::{Client, HostStream, Token, upgrade};
+use snowmelt_rpc::membership::Removed;
+use snowmelt_rpc::membership::authority::SigningRequest;
+use snowmelt_rpc::{Client, Credential, HostStream, HostTarget, Meant, upgrade};
 use snowmelt_tasks::agent::api::{
     CodePresence, EndsFrom, FunctionCall, FunctionEnd, HeldImage, JobPart, PartCalls, PartEnds,
     PartOpen, PartReady, PrepareFunction, ReadyWithin, RouteFound, RouteTo, UploadCode,
@@ -17,6 +20,7 @@ use snowmelt_tasks::agent::api::{
 use snowmelt_types::{Code, Digest, ErrorReport, HostName, JobId, Report};
 
 use super::{AnswerRoom, HostApi, NotCalled};
+use crate::cluster::authority::{Certified, JoinAsk};
 
 /// The most time for an answer that takes no work.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -25,21 +29,35 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub struct Remote {
     http: Client,
-    address: SocketAddr,
-    token: Token,
+    target: Arc<HostTarget>,
 }
 
 impl Remote {
     /// Makes the remote that listens at an address.
-    pub fn new(address: SocketAddr, token: Token) -> Self {
-        Self { http: Client::tcp(address, token.clone()), address, token }
+    pub fn new(address: SocketAddr, meant: Meant, credential: impl Into<Credential>) -> Self {
+        let target = Arc::new(HostTarget { address, meant, credential: credential.into() });
+        Self { http: Client::host(Arc::clone(&target)), target }
     }
 
-    /// Tells control that this host is up.
-    pub async fn join(&self, join: &HostJoin) -> Result<(), ErrorReport> {
+    /// Tells control that this host is up. Returns the hosts that were removed.
+    pub async fn join(&self, join: &HostJoin) -> Result<Removed, ErrorReport> {
         // A control that vanished in between would never answer, not even when it is back.
-        self.within(ANSWER_TIMEOUT, self.http.no_content(Method::POST, "/v1/hosts", Some(join)))
-            .await
+        self.within(ANSWER_TIMEOUT, self.http.json(Method::POST, "/v1/hosts", Some(join))).await
+    }
+
+    /// Asks control for the first certificate of this host.
+    pub(crate) async fn first_certificate(&self, ask: &JoinAsk) -> Result<Certified, ErrorReport> {
+        self.within(ANSWER_TIMEOUT, self.http.json(Method::POST, "/v1/join", Some(ask))).await
+    }
+
+    /// Asks control for the next certificate of this host.
+    pub(crate) async fn renew(
+        &self,
+        name: &HostName,
+        request: &SigningRequest,
+    ) -> Result<Certified, ErrorReport> {
+        let path = format!("/v1/hosts/{name}/certificate");
+        self.within(ANSWER_TIMEOUT, self.http.json(Method::POST, &path, Some(request))).await
     }
 
     /// Tells control that this host leaves.
@@ -103,7 +121,9 @@ impl HostApi for Remote {
         let sent = self.http.exchange_once(Method::POST, &path, Some(call)).await;
         let response = sent.map_err(|unanswered| match unanswered.report.known_code() {
             _ if unanswered.may_have_arrived => NotCalled::Unknown(unanswered.report),
-            Code::HOST_STOPPED | Code::SERVER_UNREACHABLE => NotCalled::NotRun(unanswered.report),
+            Code::HOST_STOPPED | Code::SERVER_UNREACHABLE | Code::CERTIFICATE => {
+                NotCalled::NotRun(unanswered.report)
+            }
             // No host can be sent this, as it is too long.
             _ => NotCalled::Failed(unanswered.report),
         })?;
@@ -167,7 +187,7 @@ impl HostApi for Remote {
     }
 
     async fn connect(&self, path: &str) -> Result<HostStream, ErrorReport> {
-        upgrade::connect(self.address, &self.token, path).await
+        upgrade::connect(&self.target, path).await
     }
 
     async fn close(&self, job: &JobId) -> Result<(), ErrorReport> {

@@ -1,20 +1,28 @@
-//! The listener to which other hosts report: HTTP on an address, with the token of the cluster.
+//! The listener to which other hosts report: HTTP on an address, for processes of the cluster and
+//! hosts that join it.
+//!
+//! Invariant: a host speaks for itself alone, by the name in its certificate.
 
 use std::net::SocketAddr;
 
-use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, post};
-use snowmelt_rpc::server::{self, Ending};
-use snowmelt_rpc::{Problem, Token, admit};
+use axum::{Extension, Router};
+use serde::de::DeserializeOwned;
+use snowmelt_api::HostJoin;
+use snowmelt_rpc::membership::PeerSlot;
+use snowmelt_rpc::server::{self, Ending, HostListener};
+use snowmelt_rpc::{Credential, Problem, admit};
 use snowmelt_tasks::{TaskHost, remote};
 use snowmelt_types::{Code, ErrorReport, HostName};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::Hosts;
+use crate::cluster::authority::{ClusterAuthority, JoinAsk};
 
 /// Binds the address before anything else is started.
 pub(crate) fn bind(address: SocketAddr) -> Result<std::net::TcpListener, ErrorReport> {
@@ -25,38 +33,112 @@ pub(crate) fn bind(address: SocketAddr) -> Result<std::net::TcpListener, ErrorRe
     })
 }
 
+/// The longest request to join, in bytes. Nobody has shown anything before it.
+const JOIN_BYTES: usize = 16 << 10;
+
+/// The parts of control that hosts ask.
+#[derive(Clone)]
+struct Parts {
+    hosts: Hosts,
+    authority: Option<ClusterAuthority>,
+}
+
 /// Returns the routes of the second table in [`snowmelt_api`], and the outputs and streams of tasks
 /// on this host, for tasks on others. Call it in the runtime that is to serve these.
-pub(crate) fn router(hosts: Hosts, host: TaskHost, token: Token) -> Router {
-    let exchange = remote::routes::exchange_only(host, token.clone());
+pub(crate) fn router(
+    hosts: Hosts,
+    authority: Option<ClusterAuthority>,
+    host: TaskHost,
+    credential: &Credential,
+) -> Router {
+    let exchange = remote::routes::exchange_only(host, credential.clone());
+    let parts = Parts { hosts, authority };
     Router::new()
         .route("/v1/hosts", post(join))
         .route("/v1/hosts/{name}", delete(leave))
-        .layer(axum::middleware::from_fn_with_state(token, admit))
-        .with_state(hosts)
+        .route("/v1/hosts/{name}/certificate", post(renew))
+        .layer(axum::middleware::from_fn_with_state(credential.clone(), admit))
+        // A host that has no certificate yet.
+        .route("/v1/join", post(first_certificate).layer(DefaultBodyLimit::max(JOIN_BYTES)))
+        .with_state(parts)
         .merge(exchange)
 }
 
-async fn join(State(hosts): State<Hosts>, body: Bytes) -> Result<StatusCode, Problem> {
-    let join = serde_json::from_slice(&body).map_err(|error| {
-        let message = format!("the host and control speak different versions: {error}");
-        ErrorReport::new(Code::PROTOCOL, message)
-    })?;
-    hosts.join(join)?;
+async fn join(
+    State(parts): State<Parts>,
+    peer: Option<Extension<PeerSlot>>,
+    body: Bytes,
+) -> Result<Response, Problem> {
+    let join: HostJoin = parse(&body)?;
+    is_own(peer.as_deref(), &join.name)?;
+    parts.hosts.join(join)?;
+    Ok(axum::Json(parts.hosts.removed()).into_response())
+}
+
+async fn leave(
+    State(parts): State<Parts>,
+    peer: Option<Extension<PeerSlot>>,
+    Path(name): Path<String>,
+) -> Result<StatusCode, Problem> {
+    if let Ok(name) = HostName::try_from(name) {
+        is_own(peer.as_deref(), &name)?;
+        parts.hosts.leave(&name);
+    }
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn leave(State(hosts): State<Hosts>, Path(name): Path<String>) -> StatusCode {
-    if let Ok(name) = HostName::try_from(name) {
-        hosts.leave(&name);
+async fn renew(
+    State(parts): State<Parts>,
+    peer: Option<Extension<PeerSlot>>,
+    Path(name): Path<String>,
+    body: Bytes,
+) -> Result<Response, Problem> {
+    let name = HostName::try_from(name).map_err(|why| ErrorReport::new(Code::PROTOCOL, why))?;
+    is_own(peer.as_deref(), &name)?;
+    let certified = parts.authority()?.renew(&name, &parse(&body)?).await?;
+    Ok(axum::Json(certified).into_response())
+}
+
+async fn first_certificate(State(parts): State<Parts>, body: Bytes) -> Result<Response, Problem> {
+    let ask: JoinAsk = parse(&body)?;
+    let is_there = parts.hosts.has(&ask.name);
+    let certified = parts.authority()?.join(&ask, is_there).await?;
+    Ok(axum::Json(certified).into_response())
+}
+
+impl Parts {
+    fn authority(&self) -> Result<&ClusterAuthority, ErrorReport> {
+        self.authority.as_ref().ok_or_else(|| {
+            let message = "this cluster has no certificates: its hosts share a token";
+            ErrorReport::new(Code::HOST_REFUSED, message)
+                .hint("start the host with --plaintext and --token-file, as control")
+        })
     }
-    StatusCode::NO_CONTENT
+}
+
+/// Refuses a host that speaks for another one. Without encryption hosts cannot be told apart.
+fn is_own(peer: Option<&PeerSlot>, name: &HostName) -> Result<(), ErrorReport> {
+    match peer.and_then(PeerSlot::certificate) {
+        Some(peer) if peer.name != *name => {
+            let message = format!("the host `{}` speaks for the host `{name}`", peer.name);
+            Err(ErrorReport::new(Code::HOST_REFUSED, message))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorReport> {
+    serde_json::from_slice(body).map_err(|error| {
+        let message = format!("the host and control speak different versions: {error}");
+        ErrorReport::new(Code::PROTOCOL, message)
+    })
 }
 
 /// Serves until it is asked to end.
 pub(crate) async fn serve(
     listener: std::net::TcpListener,
     router: Router,
+    credential: Credential,
     shutdown: CancellationToken,
 ) -> Result<(), ErrorReport> {
     let failed = |error: std::io::Error| {
@@ -64,6 +146,7 @@ pub(crate) async fn serve(
     };
     listener.set_nonblocking(true).map_err(failed)?;
     let listener = TcpListener::from_std(listener).map_err(failed)?;
+    let listener = HostListener::new(listener, credential);
     // Other hosts notice immediately that control ends, and need no answer any more.
     let ending = Ending { asked: shutdown.clone(), over: shutdown };
     server::serve(listener, router, server::NETWORK, ending).await;

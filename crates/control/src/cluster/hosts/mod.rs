@@ -25,6 +25,8 @@ use std::time::Duration;
 
 use snowmelt_api::{HostFacts, HostJoin, HostSummary};
 pub use snowmelt_rpc::Token;
+use snowmelt_rpc::membership::Removed;
+use snowmelt_rpc::{Credential, Meant};
 use snowmelt_tasks::agent::Agent;
 use snowmelt_types::{Code, ErrorReport, HostName};
 
@@ -45,7 +47,7 @@ pub const SILENT: Duration = Duration::from_secs(5);
 pub(crate) struct Hosts {
     clock: Arc<ProcessClock>,
     local: Arc<ClusterHost>,
-    token: Option<Token>,
+    credential: Option<Credential>,
     drained: Drained,
     // Held for a lookup only.
     remote: Arc<Mutex<BTreeMap<HostName, Arc<ClusterHost>>>>,
@@ -71,15 +73,16 @@ struct Facts {
 }
 
 impl Hosts {
-    /// Starts with control's own host alone. Others may join with the token, if there is one.
+    /// Starts with control's own host alone. Others may join that the credential knows, if there is
+    /// one.
     pub fn new(
         name: HostName,
         agent: Agent,
-        token: Option<Token>,
+        credential: Option<Credential>,
         address: Option<SocketAddr>,
     ) -> Result<Self, ErrorReport> {
         let failed = |error: std::io::Error| ErrorReport::new(Code::INTERNAL, error.to_string());
-        let clock = match token {
+        let clock = match credential {
             Some(_) => ProcessClock::start().map_err(failed)?,
             // There are no others.
             None => Arc::default(),
@@ -88,14 +91,14 @@ impl Hosts {
         let join = HostJoin { name: name.clone(), address, facts };
         let drained = Drained::default();
         let local = Arc::new(ClusterHost::new(Arc::new(agent), join, &clock, &drained));
-        Ok(Self { clock, local, token, drained, remote: Arc::default() })
+        Ok(Self { clock, local, credential, drained, remote: Arc::default() })
     }
 
     /// Adds a host, or takes its next report.
     pub fn join(&self, join: HostJoin) -> Result<(), ErrorReport> {
-        let (Some(token), Some(address)) = (&self.token, join.address) else {
+        let (Some(credential), Some(address)) = (&self.credential, join.address) else {
             return Err(ErrorReport::new(Code::HOST_REFUSED, "this platform takes no hosts")
-                .hint("start it with `snowmelt up --listen ADDRESS --token-file FILE`"));
+                .hint("start it with `snowmelt up --listen ADDRESS`"));
         };
         let ours = snowmelt_rpc::version();
         if join.facts.version != ours {
@@ -118,7 +121,8 @@ impl Hosts {
             Some(host) => host.take_report(join),
             None => {
                 tracing::info!(host = %join.name, %address, "a host joined");
-                let agent = Arc::new(Remote::new(address, token.clone()));
+                let meant = Meant::Host(join.name.clone());
+                let agent = Arc::new(Remote::new(address, meant, credential.clone()));
                 let host = ClusterHost::new(agent, join, &self.clock, &self.drained);
                 hosts.insert(host.name.clone(), Arc::new(host));
             }
@@ -131,6 +135,21 @@ impl Hosts {
         if self.lock().remove(name).is_some() {
             tracing::info!(host = %name, "a host left");
         }
+    }
+
+    /// Returns the proof by which other hosts are known; `None` if none may join.
+    pub fn credential(&self) -> Option<&Credential> {
+        self.credential.as_ref()
+    }
+
+    /// Returns whether another host of this name is there.
+    pub fn has(&self, name: &HostName) -> bool {
+        self.lock().get(name).is_some_and(|host| host.has_reported())
+    }
+
+    /// Returns the hosts that were removed, and whose certificates have not ended.
+    pub fn removed(&self) -> Removed {
+        self.credential.as_ref().map(Credential::removed).unwrap_or_default()
     }
 
     /// Returns all known hosts, this one first.
@@ -153,7 +172,7 @@ impl Hosts {
 
     /// Returns whether other hosts may join.
     pub fn may_grow(&self) -> bool {
-        self.token.is_some()
+        self.credential.is_some()
     }
 
     /// Returns control's own host.
@@ -166,11 +185,12 @@ impl Hosts {
         if let Some(known) = self.lock().get(&name).filter(|host| host.address() == Some(address)) {
             return Arc::clone(known);
         }
-        // Hosts join with the token, so a control that had hosts has one.
-        let Some(token) = self.token.clone() else { return self.local() };
+        // A control that had hosts has one.
+        let Some(credential) = self.credential.clone() else { return self.local() };
         let facts = HostFacts { overcommit: 1, ..HostFacts::default() };
+        let meant = Meant::Host(name.clone());
         let join = HostJoin { name, address: Some(address), facts };
-        let agent = Arc::new(Remote::new(address, token));
+        let agent = Arc::new(Remote::new(address, meant, credential));
         Arc::new(ClusterHost::new(agent, join, &self.clock, &self.drained))
     }
 

@@ -79,7 +79,7 @@ mod tests {
     use std::sync::Arc;
 
     use snowmelt_api::HostFacts;
-    use snowmelt_rpc::{HostStream, Token};
+    use snowmelt_rpc::{HostStream, Meant, Token};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
@@ -92,7 +92,7 @@ mod tests {
     fn host(address: SocketAddr) -> ClusterHost {
         let clock = Arc::new(ProcessClock::default());
         let token = Token::new("sixteen-characters").unwrap();
-        let agent = Arc::new(Remote::new(address, token));
+        let agent = Arc::new(Remote::new(address, Meant::Host(joins(address).name), token));
         ClusterHost::new(agent, joins(address), &clock, &Drained::default())
     }
 

@@ -18,7 +18,7 @@ fn damaged(counts: &[(&str, u64)]) -> HostFacts {
 async fn damaged_data_count_for_the_host_that_sent_them() {
     let idle = idle_platform().await;
     let agent = Agent::new(idle.platform.node.clone(), None);
-    let token = Some(Token::new("sixteen-characters").unwrap());
+    let token = Some(Token::new("sixteen-characters").unwrap().into());
     let hosts = Hosts::new("control".to_owned().try_into().unwrap(), agent, token, None).unwrap();
     // The last two have one address.
     let seen = damaged(&[("192.0.2.3", 2), ("192.0.2.4", 1), ("192.0.2.9", 5)]);
@@ -36,7 +36,7 @@ async fn damaged_data_count_for_the_host_that_sent_them() {
 async fn a_host_may_ask_again_whose_name_another_one_has() {
     let idle = idle_platform().await;
     let agent = Agent::new(idle.platform.node.clone(), None);
-    let token = Some(Token::new("sixteen-characters").unwrap());
+    let token = Some(Token::new("sixteen-characters").unwrap().into());
     let hosts = Hosts::new("control".to_owned().try_into().unwrap(), agent, token, None).unwrap();
     hosts.join(join("two", "192.0.2.2:7070", HostFacts::default())).unwrap();
     let replaces = join("two", "192.0.2.8:7070", HostFacts::default());

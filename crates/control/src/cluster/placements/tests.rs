@@ -32,7 +32,7 @@ async fn placements_with(
     let idle = idle_platform().await;
     let node = idle.platform.node.clone();
     let agent = Agent::new(node.clone(), Some(ByteSize(0)));
-    let token = Some(Token::new("sixteen-characters").unwrap());
+    let token = Some(Token::new("sixteen-characters").unwrap().into());
     let hosts = Hosts::new(name("control"), agent, token, None).unwrap();
     let placements = Placements::new(node, hosts.clone(), Trees::default(), settings);
     join(&hosts, "far", memory);

@@ -53,7 +53,7 @@ pub(super) const PULL: &str = r#"{"from": "registry.example/a", "name": "a"}"#;
 const PUSH: &str = r#"{"name": "nothing:v1", "to": "registry.example/a"}"#;
 const COMPARE: &str = r#"{"first": "nothing:v1", "second": "nothing:v2"}"#;
 
-pub(in crate::gateway) const ROUTES: [RouteCase; 60] = [
+pub(in crate::gateway) const ROUTES: [RouteCase; 62] = [
     route("get", "/healthz", Nothing, OK),
     route("get", "/readyz", Nothing, OK),
     route("get", "/v1/login", Nothing, OK),
@@ -99,6 +99,8 @@ pub(in crate::gateway) const ROUTES: [RouteCase; 60] = [
     route("post", "/v1/quotas", Json(r#"{"limits": {"calls": {"at_most": 1000}}}"#), OK),
     route("delete", "/v1/quotas", Nothing, Some((204, ""))),
     route("get", "/v1/hosts", Nothing, OK),
+    route("delete", "/v1/hosts/{host}", Nothing, Some((400, "SM-0110"))),
+    route("post", "/v1/join-tokens", Json("{}"), Some((400, "SM-0110"))),
     route("post", "/v1/hosts/{host}/drain", Nothing, NO_HOST),
     route("delete", "/v1/hosts/{host}/drain", Nothing, NO_HOST),
     route("get", "/v1/trees", Nothing, OK),

@@ -188,6 +188,9 @@ impl SharedFiles {
 
     /// Answers the requests of another host for blocks until its connection ends.
     pub async fn serve(&self, stream: HostStream) {
+        if stream.is_encrypted() {
+            return self.sharing.exports.serve(stream).await;
+        }
         // Each block is verified by its digest.
         match stream.into_unverified() {
             Ok(stream) => self.sharing.exports.serve(stream).await,

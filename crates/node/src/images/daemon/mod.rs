@@ -54,10 +54,8 @@ pub fn image_daemon_main(user: Option<DaemonUser>) -> ExitCode {
 fn run() -> io::Result<()> {
     let control = io::stdin().as_fd().try_clone_to_owned()?;
     let begun = receive(&control)?;
-    let Some((
-        DaemonControl::Begin { state, folder, settings, mounts: adopted, authorization },
-        mut fds,
-    )) = begun
+    let Some((DaemonControl::Begin { state, folder, settings, mounts: adopted, member }, mut fds)) =
+        begun
     else {
         return Ok(());
     };
@@ -74,7 +72,8 @@ fn run() -> io::Result<()> {
         return packet::send(&control, error.to_string().as_bytes(), &[]);
     }
     let stores = Stores::new(&state, settings);
-    let connect = Arc::new(PeerDialer::new(authorization.as_deref(), control.try_clone()?));
+    let dialer = Arc::new(PeerDialer::new(member, control.try_clone()?));
+    let connect = Arc::clone(&dialer) as _;
     let mounts = Arc::new(Mounts::new(stores, folder, runtime.handle().clone(), connect));
     // The namespace is ready to be held by the node.
     let namespace = File::open("/proc/self/ns/mnt")?;
@@ -89,9 +88,10 @@ fn run() -> io::Result<()> {
     thread::Builder::new().name("image-asks".to_owned()).spawn(move || {
         while let Ok(client) = packet::accept(&listener) {
             let mounts = Arc::clone(&accepting);
+            let dialer = Arc::clone(&dialer);
             let named = thread::Builder::new().name("image-ask".to_owned());
             // Without a thread the client sees the end of its connection.
-            drop(named.spawn(move || answer(&mounts, &client)));
+            drop(named.spawn(move || answer(&mounts, &dialer, &client)));
         }
     })?;
     if mounts.raw.is_some() {
@@ -143,7 +143,7 @@ fn enter(namespace: Option<OwnedFd>, folder: &Path) -> io::Result<()> {
     mount::attach_at(&points, CWD, folder)
 }
 
-fn answer(mounts: &Mounts, client: &OwnedFd) {
+fn answer(mounts: &Mounts, dialer: &PeerDialer, client: &OwnedFd) {
     let mut buffer = vec![0; LONGEST];
     let Ok(mut packet) = packet::receive(client, &mut buffer) else { return };
     let asked = &buffer[..packet.length];
@@ -153,6 +153,10 @@ fn answer(mounts: &Mounts, client: &OwnedFd) {
         }
         Ok(DaemonRequest::Move(place)) => {
             mounts.sharing.move_to(&place);
+            Ok((json(&()), Vec::new()))
+        }
+        Ok(DaemonRequest::Certificate(text)) => {
+            dialer.renew(text);
             Ok((json(&()), Vec::new()))
         }
         Ok(DaemonRequest::Bytes) => Ok((json(&mounts.sharing.reported()), Vec::new())),

@@ -5,15 +5,18 @@
 //! and served to them.
 
 use std::collections::{HashMap, HashSet};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
+use rustix::net::AddressFamily;
+use rustix::net::sockopt::socket_domain;
 use serde::{Deserialize, Serialize};
 use snowmelt_image::block::OciDigest;
 use snowmelt_image::peer::{Connect, ExportProgress, Exports, Flow, Patience, Upstreams};
 use snowmelt_image::read::BlobReader;
 use snowmelt_image::{Image, Result};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Handle;
 
 use crate::images::locked;
@@ -131,11 +134,23 @@ impl Sharing {
     pub fn serve(&self, connection: OwnedFd, runtime: &Handle) {
         let exports = Arc::clone(&self.exports);
         runtime.spawn(async move {
-            let stream = std::net::TcpStream::from(connection);
-            match stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream)) {
-                Ok(stream) => exports.serve(stream).await,
-                Err(error) => tracing::warn!(%error, "a connection cannot be served"),
+            if let Err(error) = serve(&exports, connection).await {
+                tracing::warn!(%error, "a connection cannot be served");
             }
         });
     }
+}
+
+/// Serves a connection of another host, or one whose bytes the node encrypts.
+async fn serve(exports: &Exports, connection: OwnedFd) -> io::Result<()> {
+    if socket_domain(&connection)? == AddressFamily::UNIX {
+        let stream = std::os::unix::net::UnixStream::from(connection);
+        stream.set_nonblocking(true)?;
+        exports.serve(UnixStream::from_std(stream)?).await;
+    } else {
+        let stream = std::net::TcpStream::from(connection);
+        stream.set_nonblocking(true)?;
+        exports.serve(TcpStream::from_std(stream)?).await;
+    }
+    Ok(())
 }

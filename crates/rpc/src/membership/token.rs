@@ -1,4 +1,4 @@
-//! The secret of a cluster, and its check on each request.
+//! The secret of a cluster without encryption, and the check of who asks on each request.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,6 +11,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use snowmelt_types::{Code, Digest, ErrorReport};
 
+use super::{Credential, PeerSlot};
 use crate::Problem;
 
 /// The secret that the hosts of a cluster share. It is never logged.
@@ -146,19 +147,47 @@ impl Holders {
     }
 }
 
-/// Middleware that refuses requests without the token of the cluster.
-pub async fn admit(State(token): State<Token>, request: Request, next: Next) -> Response {
-    let given = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+/// Middleware that refuses requests of others than hosts of the cluster.
+pub async fn admit(State(credential): State<Credential>, request: Request, next: Next) -> Response {
+    let extensions = request.extensions();
+    let known = match credential.token() {
+        Some(token) => {
+            let given = request.headers().get(header::AUTHORIZATION);
+            let given = given.and_then(|value| value.to_str().ok());
+            let message = "the request does not carry our token";
+            let wrong = || {
+                ErrorReport::new(Code::HOST_REFUSED, message)
+                    .hint("all hosts of a cluster without encryption need the same token file")
+            };
+            token.is_in(given).then_some(()).ok_or_else(wrong)
+        }
+        None => credential.check(extensions.get::<PeerSlot>()),
+    };
     // The body of a request that is refused is not read.
     let close = [(header::CONNECTION, "close")];
-    if token.is_in(given) {
-        let admission = request.extensions().get::<Admission>();
-        return match admission.map_or(Ok(()), |admission| admission.give(None)) {
-            Ok(()) => next.run(request).await,
-            Err(refused) => (close, Problem::from(refused)).into_response(),
-        };
+    if let Err(report) = known {
+        return (close, Problem { status: StatusCode::UNAUTHORIZED, report }).into_response();
     }
-    let report = ErrorReport::new(Code::HOST_REFUSED, "the request does not carry our token")
-        .hint("all hosts of a cluster need the same token file");
-    (close, Problem { status: StatusCode::UNAUTHORIZED, report }).into_response()
+    match extensions.get::<Admission>().map_or(Ok(()), |admission| admission.give(None)) {
+        Ok(()) => next.run(request).await,
+        Err(refused) => (close, Problem::from(refused)).into_response(),
+    }
+}
+
+/// Middleware that refuses requests of others than control. Put it behind [`admit`]: a cluster
+/// without encryption cannot tell its processes apart.
+pub async fn of_control(
+    State(credential): State<Credential>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let peer = request.extensions().get::<PeerSlot>().and_then(PeerSlot::certificate);
+    match peer {
+        Some(peer) if !peer.is_control && credential.is_encrypted() => {
+            let message = format!("the host `{}` gives orders, which only control may", peer.name);
+            let report = ErrorReport::new(Code::HOST_REFUSED, message);
+            Problem { status: StatusCode::FORBIDDEN, report }.into_response()
+        }
+        _ => next.run(request).await,
+    }
 }

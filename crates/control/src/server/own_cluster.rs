@@ -1,0 +1,50 @@
+//! The cluster of a server: its own host, and the authority by which others join.
+
+use snowmelt_node::Node;
+use snowmelt_rpc::Credential;
+use snowmelt_tasks::agent::Agent;
+use snowmelt_types::{Code, ErrorReport};
+use tokio_util::sync::CancellationToken;
+
+use super::{ClusterProof, ClusterSettings, ServerSettings};
+use crate::cluster::authority::ClusterAuthority;
+use crate::cluster::hosts::Hosts;
+use crate::state::records::Records;
+
+/// The hosts of a server, and the authority of its cluster.
+pub(super) struct OwnCluster {
+    pub hosts: Hosts,
+    /// `None` if no hosts join, and in a cluster without encryption.
+    pub authority: Option<ClusterAuthority>,
+}
+
+impl OwnCluster {
+    /// Makes the hosts, and keeps control's certificate new until the server is `over`.
+    pub async fn open(
+        settings: &ServerSettings,
+        node: &Node,
+        records: &Records,
+        over: &CancellationToken,
+    ) -> Result<Self, ErrorReport> {
+        let agent = Agent::new(node.clone(), settings.memory);
+        let Some(ClusterSettings { name, listen, proof }) = settings.cluster.clone() else {
+            let name = "this-host".to_owned().try_into();
+            let name = name.map_err(|message: String| ErrorReport::new(Code::OPTION, message))?;
+            return Ok(Self { hosts: Hosts::new(name, agent, None, None)?, authority: None });
+        };
+        let mut authority = None;
+        let credential = match proof {
+            ClusterProof::Token(token) => Credential::from(token),
+            ClusterProof::Certificates(life) => {
+                let state = &settings.state_dir;
+                let records = records.clone();
+                let opened = ClusterAuthority::open(state, name.clone(), life, records).await?;
+                tokio::spawn(opened.clone().keep(node.clone(), over.clone()));
+                authority.insert(opened).credential().clone()
+            }
+        };
+        node.join_cluster(credential.clone(), None);
+        let hosts = Hosts::new(name, agent, Some(credential), Some(listen))?;
+        Ok(Self { hosts, authority })
+    }
+}
