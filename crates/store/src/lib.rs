@@ -13,6 +13,7 @@ mod error;
 pub mod etcd;
 mod history;
 mod leases;
+mod long_values;
 pub mod memory;
 mod model;
 pub mod redb;
@@ -26,6 +27,7 @@ use futures::stream::BoxStream;
 
 pub use clock::Clock;
 pub use error::{Error, Result};
+pub use long_values::LongValues;
 pub use model::{
     EntryPage, Expect, KeyChange, KeyVersion, LeaseId, Page, Revision, Since, StoreEntry,
     StoreEvent,

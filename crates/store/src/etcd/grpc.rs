@@ -41,6 +41,10 @@ pub(super) struct GrpcStatus {
 const DEFINITE: [u32; 9] = [3, 5, 6, 7, 8, 9, 11, 12, 16];
 /// The code of gRPC for a token that is not valid.
 pub(super) const UNAUTHENTICATED: u32 = 16;
+/// The code of gRPC for what exceeds a limit.
+const RESOURCE_EXHAUSTED: u32 = 8;
+/// The reason of a call whose answer is not received.
+pub(super) const TOO_LONG: &str = "an answer is too long";
 /// The code of gRPC for what does not exist.
 pub(super) const NOT_FOUND: u32 = 5;
 
@@ -180,8 +184,12 @@ impl<A: Message + Default> GrpcCall<A> {
         let Some(prefix) = self.received.first_chunk::<PREFIX>() else { return Ok(None) };
         let [compressed, length @ ..] = *prefix;
         let length = u32::from_be_bytes(length) as usize;
-        if compressed != 0 || length > MAX_MESSAGE {
-            return Err(lost(format!("it sends a message of {length} bytes")));
+        if compressed != 0 {
+            return Err(lost("it sends a compressed message"));
+        }
+        if length > MAX_MESSAGE {
+            let message = format!("{TOO_LONG}: {length} bytes");
+            return Err(CallFailure::Refused(GrpcStatus { code: RESOURCE_EXHAUSTED, message }));
         }
         if self.received.len() < PREFIX + length {
             return Ok(None);

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 use super::messages::Compare;
 use super::{Etcd, leases};
@@ -46,7 +46,7 @@ impl Fence {
 }
 
 /// The lead of this process. It ends when this is dropped, at the latest after the time to live of
-/// its lease.
+/// its lease. While etcd does not answer, the process may or may not lead: it changes nothing.
 #[derive(Debug)]
 pub struct Lead {
     store: Etcd,
@@ -76,7 +76,8 @@ impl Lead {
         self.term
     }
 
-    /// Waits until the lease has ended, or may have ended. From then on another process may lead.
+    /// Waits until etcd says that the lease has ended. Another process may lead before, but not
+    /// without the knowledge of etcd, which then refuses the transactions of this one.
     pub async fn lost(&self) {
         let mut lost = self.lost.clone();
         // An error is the end of the task that keeps the lease: it leads no more either.
@@ -104,11 +105,10 @@ impl Etcd {
         if let Some(entry) = self.get(&key).await? {
             return Ok(Err(OtherLead { says: entry.value, term: Revision(entry.version.0) }));
         }
-        let granted = Instant::now();
         let lease = self.lease(LEADER_TTL).await?;
         let put = Transaction::new().put_leased(&*key, says.clone(), Expect::Absent, lease);
         match self.transaction(put).await {
-            Ok(done) => Ok(Ok(self.leading(&key, lease, done.revision, granted))),
+            Ok(done) => Ok(Ok(self.leading(&key, lease, done.revision))),
             Err(Error::Conflict { .. } | Error::LeaseOver { .. }) => {
                 let _ = self.revoke(lease).await;
                 let other = self.get(&key).await?.map_or_else(
@@ -141,35 +141,32 @@ impl Etcd {
         Ok(())
     }
 
-    fn leading(&self, key: &str, lease: LeaseId, term: Revision, granted: Instant) -> Lead {
+    fn leading(&self, key: &str, lease: LeaseId, term: Revision) -> Lead {
         let fence = Fence { key: self.inner.key(key), created: term.0.cast_signed() };
         let store = Self { inner: Arc::clone(&self.inner), fence: Some(Arc::new(fence)) };
         let ended = watch::Sender::new(false);
         let lost = ended.subscribe();
-        let keeping = tokio::spawn(keep(store.clone(), lease, granted, ended)).abort_handle();
+        let keeping = tokio::spawn(keep(store.clone(), lease, ended)).abort_handle();
         Lead { store, lease, term, lost, keeping }
     }
 }
 
-/// Keeps a lease alive, and says when it may have ended: its time begins before the request that
-/// renewed it.
-async fn keep(store: Etcd, lease: LeaseId, granted: Instant, ended: watch::Sender<bool>) {
-    let mut until = granted + LEADER_TTL;
+/// Keeps a lease alive, and says when it has ended. An etcd that is down for a while, with all its
+/// members, has kept the lease.
+async fn keep(store: Etcd, lease: LeaseId, ended: watch::Sender<bool>) {
+    let mut was_kept = true;
     loop {
         sleep(KEEP_EVERY).await;
-        let now = Instant::now();
-        let left = until.saturating_duration_since(now);
-        let kept = leases::keep_alive(&store.inner.channel, lease.0.cast_signed());
-        match timeout(left, kept).await {
-            Ok(Ok(true)) => until = now + LEADER_TTL,
-            Ok(Ok(false)) | Err(_) => break,
-            Ok(Err(failure)) => {
-                let reason = failure.reason();
-                tracing::warn!(reason, "the lease of the leader cannot be kept alive");
+        match leases::keep_alive(&store.inner.channel, lease.0.cast_signed()).await {
+            Ok(true) => was_kept = true,
+            Ok(false) => break,
+            Err(failure) => {
+                if was_kept {
+                    let reason = failure.reason();
+                    tracing::warn!(reason, "the lease of the leader cannot be kept alive");
+                }
+                was_kept = false;
             }
-        }
-        if Instant::now() >= until {
-            break;
         }
     }
     ended.send_replace(true);

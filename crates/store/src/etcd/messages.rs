@@ -55,19 +55,29 @@ pub(super) struct PutRequest {
     pub value: bytes::Bytes,
     #[prost(int64, tag = "3")]
     pub lease: i64,
+    #[prost(bool, tag = "4")]
+    pub prev_kv: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct PutResponse {}
+pub(super) struct PutResponse {
+    #[prost(message, optional, tag = "2")]
+    pub prev_kv: Option<KeyValue>,
+}
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct DeleteRangeRequest {
     #[prost(bytes = "vec", tag = "1")]
     pub key: Vec<u8>,
+    #[prost(bool, tag = "3")]
+    pub prev_kv: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct DeleteRangeResponse {}
+pub(super) struct DeleteRangeResponse {
+    #[prost(message, repeated, tag = "3")]
+    pub prev_kvs: Vec<KeyValue>,
+}
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct RequestOp {
@@ -276,11 +286,13 @@ impl From<DeleteRangeRequest> for RequestOp {
 }
 
 impl ResponseOp {
-    /// The only entry of a range of one key.
+    /// The entry that an operation found for its key.
     pub fn entry(&self) -> Option<&KeyValue> {
         match &self.response {
             Some(ResponseKind::Range(range)) => range.kvs.first(),
-            _ => None,
+            Some(ResponseKind::Put(put)) => put.prev_kv.as_ref(),
+            Some(ResponseKind::Delete(deleted)) => deleted.prev_kvs.first(),
+            None => None,
         }
     }
 }

@@ -36,8 +36,8 @@ pub use write::{MAX_BYTES, MAX_OPERATIONS};
 use crate::{Committed, EntryPage, Error, KeyVersion, LeaseId, Page, Result, Revision};
 use crate::{Since, Store, StoreEntry, Transaction, Watch};
 
-/// The entries that are asked for at once: together they are shorter than the longest message.
-const CHUNK: usize = 64;
+/// The entries of a page that are asked for at once; fewer if together they are too long.
+const CHUNK: usize = 1024;
 
 /// A store in etcd. Clones of it are the same store.
 #[derive(Clone, Debug)]
@@ -148,8 +148,9 @@ impl EtcdInner {
         }
         let limit = page.limit.unwrap_or(usize::MAX);
         let mut listed = EntryPage { more: true, ..EntryPage::default() };
+        let mut chunk = CHUNK;
         while listed.more {
-            let wanted = (limit - listed.entries.len()).clamp(1, CHUNK);
+            let wanted = (limit - listed.entries.len()).clamp(1, chunk);
             let request = RangeQuery {
                 key: range.from.clone(),
                 range_end: range.to.clone(),
@@ -160,6 +161,10 @@ impl EtcdInner {
             let found = match self.range(&request).await {
                 Ok(found) => found,
                 Err(failure) if failure.says("has been compacted") => return Ok(None),
+                Err(failure) if failure.says(grpc::TOO_LONG) && wanted > 1 => {
+                    chunk = wanted / 2;
+                    continue;
+                }
                 Err(failure) => return Err(self.channel.error(&failure)),
             };
             if listed.revision == Revision::default() {

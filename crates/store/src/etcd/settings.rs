@@ -120,6 +120,11 @@ impl EtcdSettings {
         format!("etcd at {}", servers.join(", "))
     }
 
+    /// Whether values cross the network without encryption.
+    pub fn sends_in_clear(&self) -> bool {
+        !self.tls && !self.servers.iter().all(EtcdServer::is_this_machine)
+    }
+
     /// The user and its password.
     pub(super) fn login(&self) -> Result<Option<Login>, String> {
         let (Some(name), Some(file)) = (&self.user, &self.password_file) else { return Ok(None) };

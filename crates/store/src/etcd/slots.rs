@@ -77,7 +77,7 @@ impl Slot {
     /// The write of a number to this slot.
     pub fn put(&self, number: u64) -> PutRequest {
         let value = number.to_be_bytes().to_vec().into();
-        PutRequest { key: self.key.clone(), value, lease: self.lease }
+        PutRequest { key: self.key.clone(), value, lease: self.lease, prev_kv: false }
     }
 
     /// Whether an entry of the slot has a number.

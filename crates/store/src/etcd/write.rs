@@ -21,8 +21,7 @@ use crate::{
     Committed, Error, Expect, KeyOperation, KeyVersion, LeaseId, Result, Revision, Transaction,
 };
 
-/// The most operations of a transaction that etcd takes. One of them is the slot and one the fence;
-/// a write of a key whatever its version is counts twice, because the version is read.
+/// The most operations of a transaction that etcd takes. One of them is the slot and one the fence.
 pub const MAX_OPERATIONS: usize = 128;
 /// The most bytes of a transaction: etcd takes 1.5 MiB, of which a part is its own.
 pub const MAX_BYTES: usize = (3 << 19) - (4 << 10);
@@ -177,16 +176,10 @@ impl WriteAttempt<'_> {
         }
         for operation in &self.transaction.operations {
             let key = self.inner.key(operation.key());
-            let is_any = operation.expect() == Expect::Any;
             request.compare.extend(condition(&key, operation.expect()));
-            request.failure.push(RangeQuery::version_of(key.clone()).into());
-            // Ranges of keys whose version is not expected come before all writes.
-            if is_any {
-                request.success.push(RangeQuery::version_of(key).into());
-            }
+            request.failure.push(RangeQuery::version_of(key).into());
+            request.success.extend(self.operation(operation));
         }
-        let writes = self.transaction.operations.iter().filter_map(|each| self.operation(each));
-        request.success.extend(writes);
         if let Some((slot, number)) = slot {
             request.compare.push(slot.compare());
             request.success.push(slot.put(number).into());
@@ -195,28 +188,38 @@ impl WriteAttempt<'_> {
         request
     }
 
+    /// An operation of etcd, which says what it found where nothing is expected. None for a check
+    /// of what is expected.
     fn operation(&self, operation: &KeyOperation) -> Option<RequestOp> {
+        let prev_kv = operation.expect() == Expect::Any;
+        let key = self.inner.key(operation.key());
         match operation {
-            KeyOperation::Put { key, value, lease, .. } => {
+            KeyOperation::Put { value, lease, .. } => {
                 let lease = lease.map_or(0, |lease| lease.0.cast_signed());
-                let put = PutRequest { key: self.inner.key(key), value: value.clone(), lease };
-                Some(put.into())
+                Some(PutRequest { key, value: value.clone(), lease, prev_kv }.into())
             }
-            KeyOperation::Delete { key, .. } => {
-                Some(DeleteRangeRequest { key: self.inner.key(key) }.into())
-            }
-            KeyOperation::Check { .. } => None,
+            KeyOperation::Delete { .. } => Some(DeleteRangeRequest { key, prev_kv }.into()),
+            KeyOperation::Check { .. } => prev_kv.then(|| RangeQuery::version_of(key).into()),
         }
     }
 
     /// The result of a transaction that was done.
     fn committed(&self, done: &TxnResponse) -> Committed {
-        let mut ranges = done.responses.iter();
+        let mut answers = done.responses.iter();
         let operations = self.transaction.operations.iter();
-        let found = operations.map(|operation| match operation.expect() {
-            Expect::Any => ranges.next().and_then(|answer| answer.entry()).map(version),
-            Expect::Absent => None,
-            Expect::Version(version) => Some(version),
+        let found = operations.map(|operation| {
+            let is_check = matches!(operation, KeyOperation::Check { .. });
+            match operation.expect() {
+                Expect::Any => answers.next().and_then(|answer| answer.entry()).map(version),
+                expected => {
+                    // A check of what is expected is no operation of etcd.
+                    let _ = (!is_check).then(|| answers.next());
+                    match expected {
+                        Expect::Version(version) => Some(version),
+                        Expect::Any | Expect::Absent => None,
+                    }
+                }
+            }
         });
         let found = found.collect();
         Committed { revision: Revision(unsigned(revision(done.header.as_ref()))), found }
