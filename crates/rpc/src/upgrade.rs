@@ -20,6 +20,7 @@ use hyper_util::rt::TokioIo;
 use snowmelt_types::{Code, ErrorReport};
 
 use crate::client::{connect_tcp, problem, unreachable, watch};
+use crate::membership::TERM;
 use crate::trace::Outgoing;
 use crate::{Endpoint, HostStream, HostTarget, Problem};
 
@@ -49,16 +50,18 @@ async fn request(target: &HostTarget, path: &str) -> Result<HostStream, ErrorRep
     // It ends when the connection was upgraded or refused.
     tokio::spawn(connection.with_upgrades());
     let outgoing = Outgoing::new(&Method::GET, path, &endpoint);
-    let request = http::Request::builder()
+    let mut request = http::Request::builder()
         .method(Method::GET)
         .uri(path)
         .header(header::HOST, "snowmelt")
         .header(header::CONNECTION, "upgrade")
         .header(header::UPGRADE, PROTOCOL);
-    let request = match target.credential.token() {
-        Some(token) => request.header(header::AUTHORIZATION, token.header()),
-        None => request,
-    };
+    if let Some(token) = target.credential.token() {
+        request = request.header(header::AUTHORIZATION, token.header());
+    }
+    if let Some(term) = target.credential.terms().own() {
+        request = request.header(TERM, term);
+    }
     let request = outgoing.identify(request).body(Empty::<Bytes>::new());
     let request = request.map_err(|error| internal(&error))?;
     let answered = sender.send_request(request).await;

@@ -161,6 +161,7 @@ codes! {
     JOIN_TOKEN_OVER = "SM-0717", Usage, "a join token has expired, or was used";
     JOIN_NAME = "SM-0718", Usage, "a host may not have this name";
     HOST_REMOVED = "SM-0719", Platform, "a host was removed from its cluster";
+    CALL_AGAIN = "SM-0720", Platform, "a call may have run before";
 
     LAB_STEP = "SM-0801", Platform, "a lab cannot be created or changed";
     LAB_NAME = "SM-0802", Usage, "a lab or one of its hosts does not exist, or exists already";

@@ -29,6 +29,7 @@ pub use lines::Lines;
 use crate::body::{MAX_REQUEST_BYTES, too_long};
 use crate::endpoint::Endpoint;
 pub use crate::endpoint::{InProcess, TlsServer};
+use crate::membership::TERM;
 use crate::trace::Outgoing;
 use crate::{Credential, HostTarget, Meant, Token, checksum_errors};
 
@@ -225,16 +226,26 @@ impl Client {
         if let Some(token) = &self.token {
             request = request.header(header::AUTHORIZATION, token.header());
         }
+        let host = self.endpoint.host();
+        if let Some(term) = host.and_then(|host| host.credential.terms().own()) {
+            request = request.header(TERM, term);
+        }
         if let Some((name, value)) = &self.header {
             request = request.header(*name, &**value);
         }
         let request = request.body(body).map_err(|error| not_sent(internal(error)))?;
         let answered = self.http.request(request).instrument(outgoing.span.clone()).await;
         outgoing.describe(&answered);
-        answered.map_err(|error| Unanswered {
+        let answer = answered.map_err(|error| Unanswered {
             report: self.unreachable(&error),
             may_have_arrived: !error.is_connect(),
-        })
+        })?;
+        if let Some(host) = host {
+            let terms = host.credential.terms();
+            let learned = terms.learn(answer.headers(), host.meant == Meant::Control);
+            learned.map_err(|report| Unanswered { report, may_have_arrived: true })?;
+        }
+        Ok(answer)
     }
 
     /// Reads the whole body of a response.

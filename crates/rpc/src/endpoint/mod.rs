@@ -26,6 +26,16 @@ pub enum Endpoint {
     InProcess(InProcess),
 }
 
+impl Endpoint {
+    /// Returns the process of the cluster; `None` for other servers.
+    pub(crate) fn host(&self) -> Option<&HostTarget> {
+        match self {
+            Self::Tcp(target) => Some(target),
+            Self::Unix(_) | Self::Tls(_) | Self::InProcess(_) => None,
+        }
+    }
+}
+
 /// A process of the cluster, and the means by which it is known.
 #[derive(Clone, Debug)]
 pub struct HostTarget {

@@ -8,6 +8,7 @@
 pub mod authority;
 mod names;
 mod pinned;
+mod terms;
 pub(crate) mod token;
 
 use std::collections::BTreeMap;
@@ -26,6 +27,8 @@ use tokio::net::TcpStream;
 
 pub use names::Meant;
 use pinned::Pinned;
+pub(crate) use terms::TERM;
+pub use terms::Terms;
 pub use token::Token;
 
 /// The hosts that were removed: their certificates with serial numbers below these are refused.
@@ -58,9 +61,13 @@ pub enum Anonymous {
 }
 
 /// The means by which a process of a cluster proves who it is, and knows others. Cheap to clone;
-/// when the certificate of one is replaced, all clones have the new one.
+/// when the certificate of one is replaced, all clones have the new one. Clones share the terms of
+/// the controls that lead the cluster.
 #[derive(Clone)]
-pub struct Credential(Arc<Proof>);
+pub struct Credential {
+    proof: Arc<Proof>,
+    terms: Arc<Terms>,
+}
 
 enum Proof {
     Shared(Token),
@@ -136,11 +143,20 @@ impl PeerCertificate {
 
 impl From<Token> for Credential {
     fn from(token: Token) -> Self {
-        Self(Arc::new(Proof::Shared(token)))
+        Self::new(Proof::Shared(token))
     }
 }
 
 impl Credential {
+    fn new(proof: Proof) -> Self {
+        Self { proof: Arc::new(proof), terms: Arc::default() }
+    }
+
+    /// Returns the terms of the controls that lead the cluster.
+    pub fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
     /// Makes the credential of a process that has a certificate.
     ///
     /// # Errors
@@ -149,7 +165,7 @@ impl Credential {
         let own = RwLock::new(OwnCertificate::new(text, anonymous)?);
         let certified =
             Certified { anonymous, own, removed: RwLock::default(), open: Mutex::default() };
-        Ok(Self(Arc::new(Proof::Certified(certified))))
+        Ok(Self::new(Proof::Certified(certified)))
     }
 
     /// Makes that of a host which has no certificate, and knows the fingerprint of the authority.
@@ -165,7 +181,7 @@ impl Credential {
             .dangerous()
             .with_custom_certificate_verifier(verifier)
             .with_no_client_auth();
-        Ok(Self(Arc::new(Proof::Joining(Arc::new(config)))))
+        Ok(Self::new(Proof::Joining(Arc::new(config))))
     }
 
     /// Shows another certificate on the connections that are made from now on.
@@ -173,7 +189,7 @@ impl Credential {
     /// # Errors
     /// A text is not valid, or this process has no certificate that could be replaced.
     pub fn replace(&self, text: CertificateText) -> Result<(), String> {
-        let Proof::Certified(certified) = &*self.0 else {
+        let Proof::Certified(certified) = &*self.proof else {
             return Err("this process has no certificate".to_owned());
         };
         let own = OwnCertificate::new(text, certified.anonymous)?;
@@ -183,7 +199,7 @@ impl Credential {
 
     /// Returns the certificate of this process; `None` without encryption.
     pub fn text(&self) -> Option<CertificateText> {
-        match &*self.0 {
+        match &*self.proof {
             Proof::Certified(certified) => Some(certified.own().text),
             Proof::Shared(_) | Proof::Joining(_) => None,
         }
@@ -191,12 +207,12 @@ impl Credential {
 
     /// Whether connections between hosts are encrypted.
     pub fn is_encrypted(&self) -> bool {
-        !matches!(&*self.0, Proof::Shared(_))
+        !matches!(&*self.proof, Proof::Shared(_))
     }
 
     /// Returns the secret of a cluster without encryption.
     pub fn token(&self) -> Option<&Token> {
-        match &*self.0 {
+        match &*self.proof {
             Proof::Shared(token) => Some(token),
             Proof::Certified(_) | Proof::Joining(_) => None,
         }
@@ -204,7 +220,7 @@ impl Credential {
 
     /// Refuses the removed hosts from now on, and no others, and ends their open connections.
     pub fn refuse(&self, removed: Removed) {
-        let Proof::Certified(certified) = &*self.0 else { return };
+        let Proof::Certified(certified) = &*self.proof else { return };
         {
             let mut known = certified.removed.write().unwrap_or_else(PoisonError::into_inner);
             if *known == removed {
@@ -227,13 +243,13 @@ impl Credential {
 
     /// Returns the removed hosts that are refused.
     pub fn removed(&self) -> Removed {
-        let Proof::Certified(certified) = &*self.0 else { return Removed::new() };
+        let Proof::Certified(certified) = &*self.proof else { return Removed::new() };
         certified.removed.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Checks who asks, with a request that came from this other end.
     pub(crate) fn check(&self, peer: Option<&PeerSlot>) -> Result<(), ErrorReport> {
-        let Proof::Certified(certified) = &*self.0 else { return Ok(()) };
+        let Proof::Certified(certified) = &*self.proof else { return Ok(()) };
         let Some(peer) = peer.and_then(PeerSlot::certificate) else {
             let message = "the request comes without a certificate of this cluster";
             return Err(ErrorReport::new(Code::HOST_REFUSED, message)
@@ -247,7 +263,7 @@ impl Credential {
 
     /// Begins TLS on a connection that this process has opened; `None` without encryption.
     pub(crate) fn connect(&self, meant: &Meant) -> io::Result<Option<ClientConnection>> {
-        let config = match &*self.0 {
+        let config = match &*self.proof {
             Proof::Shared(_) => return Ok(None),
             Proof::Certified(certified) => certified.own().client,
             Proof::Joining(config) => Arc::clone(config),
@@ -258,13 +274,13 @@ impl Credential {
 
     /// Begins TLS on a connection that this process has accepted; `None` without encryption.
     pub(crate) fn accept(&self) -> io::Result<Option<ServerConnection>> {
-        let Proof::Certified(certified) = &*self.0 else { return Ok(None) };
+        let Proof::Certified(certified) = &*self.proof else { return Ok(None) };
         ServerConnection::new(certified.own().server).map(Some).map_err(io::Error::other)
     }
 
     /// Keeps a connection in view, to end it when its host is removed.
     pub(crate) fn watch(&self, peer: &PeerSlot, tcp: &Arc<TcpStream>) -> io::Result<()> {
-        let Proof::Certified(certified) = &*self.0 else { return Ok(()) };
+        let Proof::Certified(certified) = &*self.proof else { return Ok(()) };
         let mut open = certified.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.len() == open.capacity() {
             open.retain(|connection| connection.tcp.strong_count() > 0);

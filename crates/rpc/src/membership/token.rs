@@ -11,6 +11,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use snowmelt_types::{Code, Digest, ErrorReport};
 
+use super::terms::TERM;
 use super::{Credential, PeerSlot};
 use crate::Problem;
 
@@ -168,8 +169,17 @@ pub async fn admit(State(credential): State<Credential>, request: Request, next:
     if let Err(report) = known {
         return (close, Problem { status: StatusCode::UNAUTHORIZED, report }).into_response();
     }
-    match extensions.get::<Admission>().map_or(Ok(()), |admission| admission.give(None)) {
-        Ok(()) => next.run(request).await,
+    let given = extensions.get::<Admission>().map_or(Ok(()), |admission| admission.give(None));
+    let peer = extensions.get::<PeerSlot>().and_then(PeerSlot::certificate);
+    // A host must not end the rule of a leader with a term that it has invented.
+    let may_lead = peer.is_none_or(|peer| peer.is_control);
+    let terms = credential.terms();
+    match given.and_then(|()| terms.learn(request.headers(), may_lead)) {
+        Ok(()) => {
+            let mut answer = next.run(request).await;
+            answer.headers_mut().extend(terms.own().map(|term| (TERM, term.into())));
+            answer
+        }
         Err(refused) => (close, Problem::from(refused)).into_response(),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::{Credential, Token, admit};
+use crate::{Credential, HostTarget, Meant, Token, admit};
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
 use futures::StreamExt;
@@ -250,4 +250,47 @@ async fn a_request_that_never_ends_is_aborted_after_the_grace_time() {
     ending.over.cancel();
     server.await.unwrap();
     closed(running).await;
+}
+
+/// Checks that a leader which was paused orders nothing once a later one has, and that it learns of
+/// the later one from answers.
+#[tokio::test]
+async fn requests_of_an_earlier_leader_are_refused() {
+    let of_host = credential();
+    let router = Router::new().route("/", get(async || axum::Json(1)));
+    let router = router.layer(from_fn_with_state(of_host.clone(), admit));
+    let (address, _ending) = serving(NETWORK, router).await;
+    let client = |credential| {
+        crate::Client::host(Arc::new(HostTarget { address, meant: Meant::Control, credential }))
+    };
+    let leader = |term| client(credential_of(term));
+    let asked = async |client: &crate::Client| {
+        client.json::<u8>(http::Method::GET, "/", crate::client::NO_BODY).await
+    };
+    let earlier = leader(7);
+    assert_eq!(asked(&earlier).await.unwrap(), 1);
+    assert_eq!(asked(&leader(9)).await.unwrap(), 1);
+    let refused = asked(&earlier).await.unwrap_err();
+    assert_eq!(refused.code, snowmelt_types::Code::LEADER_OTHER.code);
+    let credential_of_7 = credential_of(7);
+    let target = HostTarget { address, meant: Meant::Control, credential: credential_of_7 };
+    assert!(crate::upgrade::connect(&target, "/").await.is_err());
+    let without = client(credential());
+    assert_eq!(asked(&without).await.unwrap(), 1, "hosts among each other have no term");
+    of_host.terms().lead(8);
+    let member = client(credential());
+    assert_eq!(asked(&member).await.unwrap(), 1);
+    of_host.terms().lead(6);
+    let refused = asked(&member).await.unwrap_err();
+    assert_eq!(refused.code, snowmelt_types::Code::LEADER_OTHER.code);
+}
+
+fn credential() -> Credential {
+    Credential::from(Token::new(TOKEN).unwrap())
+}
+
+fn credential_of(term: u64) -> Credential {
+    let credential = credential();
+    credential.terms().lead(term);
+    credential
 }
