@@ -25,7 +25,7 @@ pub use files::code::{CODE_KEPT, CodeStore, RemovedFiles};
 pub use files::function_files::{FileStore, Receiving, UNUSED_KEPT};
 pub use files::shared_files::{FILE_BLOCKS, SharedFile, file_tree, is_file_tree};
 pub use images::{
-    BLOCKS as IMAGE_BLOCKS, HeldImage, ImageOrigin, ImageSettings, ResolvedImage,
+    BLOCKS as IMAGE_BLOCKS, ControlAddress, HeldImage, ImageOrigin, ImageSettings, ResolvedImage,
     Stores as ImageStores, TreePlace, Upstream, find_image, has_registry, image_daemon_main,
 };
 pub use instances::acquisition::Environment;

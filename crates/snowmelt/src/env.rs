@@ -96,6 +96,21 @@ pub const AUDIT_FILES: &str = "SNOWMELT_AUDIT_FILES";
 pub const AUDIT_REQUIRED: &str = "SNOWMELT_AUDIT_REQUIRED";
 /// URL to which the lines of the audit are posted. Default: none.
 pub const AUDIT_COLLECTOR: &str = "SNOWMELT_AUDIT_COLLECTOR";
+/// Location of the etcd with the records of a server, as `etcd://HOST:PORT,HOST:PORT/PREFIX`, or
+/// `etcds://` for TLS. Default: none, records are in the state folder.
+pub const STORE_URL: &str = "SNOWMELT_STORE_URL";
+/// Folder that all controls of one etcd share, for long records and code.
+pub const STORE_FOLDER: &str = "SNOWMELT_STORE_FOLDER";
+/// PEM file with authorities of the certificates of etcd. Default: those of the system.
+pub const STORE_CA: &str = "SNOWMELT_STORE_CA";
+/// PEM file with the certificate that etcd is shown.
+pub const STORE_CERTIFICATE: &str = "SNOWMELT_STORE_CERT";
+/// PEM file with the key of the certificate that etcd is shown.
+pub const STORE_KEY: &str = "SNOWMELT_STORE_KEY";
+/// User of etcd.
+pub const STORE_USER: &str = "SNOWMELT_STORE_USER";
+/// File with the password of the user of etcd.
+pub const STORE_PASSWORD_FILE: &str = "SNOWMELT_STORE_PASSWORD_FILE";
 /// Quotas of tenants that have none of their own, as `instances=8,memory=16GiB`.
 pub const QUOTAS: &str = "SNOWMELT_QUOTAS_DEFAULT";
 /// File of issuers whose tokens are accepted. Default: none, keys only.

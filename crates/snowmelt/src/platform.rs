@@ -105,7 +105,9 @@ pub fn server_settings(config: &Config) -> Result<ServerSettings, ErrorReport> {
     let socket = Some(config.socket.value.clone());
     let user = config.user.as_ref().map(|user| user.value.clone());
     let audit = config.audit.settings()?;
-    Ok(ServerSettings { user, cluster, remote, networks_dir, audit, ..settings(config, socket)? })
+    let store = config.store.settings()?;
+    let own = settings(config, socket)?;
+    Ok(ServerSettings { user, cluster, remote, networks_dir, audit, store, ..own })
 }
 
 fn settings(config: &Config, socket: Option<PathBuf>) -> Result<ServerSettings, ErrorReport> {
@@ -133,6 +135,7 @@ fn settings(config: &Config, socket: Option<PathBuf>) -> Result<ServerSettings, 
         total: config.total(),
         overcommit: config.sandboxes_overcommit.value,
         audit: None,
+        store: None,
         quotas: config.quotas.value.clone(),
         placing: Placing {
             instances_per_host: config.instances_per_host.value,

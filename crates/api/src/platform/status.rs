@@ -36,6 +36,10 @@ pub struct Status {
     pub pool: PoolStatus,
     /// Whether hosts read images from each other; false: each reads from the registry by itself.
     pub image_trees: bool,
+    /// The store of records in words, and which control leads; empty for the file in the state
+    /// folder.
+    #[serde(default)]
+    pub store: String,
 }
 
 /// The counters of a platform.

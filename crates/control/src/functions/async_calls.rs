@@ -5,7 +5,7 @@
 //! or has been removed. A platform that fails, ends or is killed does not end the call. So a call
 //! may run more than once.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -33,6 +33,8 @@ struct Attempts {
     running: AtomicUsize,
     /// The errors because of which retried calls have not run yet, by call.
     troubles: Mutex<HashMap<InvocationId, ErrorReport>>,
+    /// The calls that another control has accepted, and may have begun.
+    inherited: Mutex<HashSet<InvocationId>>,
 }
 
 /// A guard of a call that runs, until its end is stored.
@@ -57,6 +59,15 @@ impl Attempts {
         match why {
             Some(why) => drop(troubles.insert(id.clone(), why)),
             None => drop(troubles.remove(id)),
+        }
+    }
+
+    /// Adds a warning to a call that another control may have begun.
+    fn warn_of_other(&self, invocation: &mut Invocation) {
+        let inherited = self.inherited.lock().unwrap_or_else(PoisonError::into_inner);
+        if inherited.contains(&invocation.id) {
+            let message = "the call may have run before: the control that accepted it was replaced";
+            invocation.warnings.push(ErrorReport::new(Code::CALL_AGAIN, message).not_retryable());
         }
     }
 
@@ -120,10 +131,15 @@ impl AsyncCalls {
         Ok(())
     }
 
-    /// Runs the accepted calls that no server has ended.
-    pub async fn resume(&self) -> Result<(), ErrorReport> {
+    /// Runs the accepted calls that no server has ended. They have a warning if they may have been
+    /// begun by another control, which was replaced.
+    pub async fn resume(&self, after_other: bool) -> Result<(), ErrorReport> {
         let mut of_functions: HashMap<FunctionId, Vec<InvocationId>> = HashMap::new();
         for (id, function) in self.functions.records().waiting().await {
+            if after_other {
+                let inherited = &self.attempts.inherited;
+                inherited.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone());
+            }
             of_functions.entry(function).or_default().push(id);
         }
         for (function, ids) in of_functions {
@@ -209,12 +225,13 @@ impl AsyncCalls {
         if !self.functions.is_deployed(&live) {
             return Tried::Replaced;
         }
-        let record = match self.functions.records().invocation(&function.tenant, id).await {
+        let mut record = match self.functions.records().invocation(&function.tenant, id).await {
             Ok(Some(record)) => record,
             // The call is gone: its function was removed meanwhile.
             Ok(None) => return Tried::Done,
             Err(error) => return Tried::Again(Box::new(error)),
         };
+        self.attempts.warn_of_other(&mut record.invocation);
         let quotas = self.functions.placements().quotas();
         let shared = async {
             let begun = quotas.call_in_turn(&function.tenant, function.name.as_str()).await;

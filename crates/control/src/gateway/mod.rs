@@ -133,6 +133,12 @@ async fn back_up(
     identity: Identity,
 ) -> HandlerResult {
     identity.check_operator("copy the state")?;
+    if !platform.store.is_empty() {
+        let message = "the records are in etcd, which has copies of its own";
+        return Err(ErrorReport::new(Code::OPTION, message)
+            .hint("etcdctl snapshot save FILE, and a copy of the folder `store.folder`")
+            .into());
+    }
     let store = platform.functions.records().file();
     let store = store.filter(|_| !platform.private).ok_or_else(|| {
         ErrorReport::new(Code::OPTION, "a platform that ends with its client copies no state")

@@ -65,6 +65,8 @@ pub(crate) struct GatewayPlatform {
     /// True where the platform ends with its client.
     pub private: bool,
     pub socket: String,
+    /// The store of records in words; empty for the file in the state folder.
+    pub store: String,
     pub started_ms: u64,
 }
 
@@ -132,6 +134,7 @@ impl GatewayPlatform {
             spawner,
             pool: self.pool.status(),
             image_trees: self.bursts.trees.are_of_images(),
+            store: self.store.clone(),
         }
     }
 }

@@ -78,6 +78,7 @@ pub(crate) fn with_functions<F: Future<Output = ()>>(
 
 fn options(base: &Path, control_group: String) -> Options {
     Options {
+        shared_dir: None,
         state_dir: base.join("state"),
         worker_binary: std::env::current_exe().unwrap(),
         program: std::env::current_exe().unwrap(),
@@ -160,6 +161,7 @@ pub(crate) async fn idle_platform() -> IdlePlatform {
         placements: placements.clone(),
     };
     let platform = GatewayPlatform {
+        store: String::new(),
         keys: Keys::open(records.clone()).await.unwrap(),
         audit: Audit::default(),
         quotas: StoredQuotas::open(placements.quotas().clone(), records.clone()).await.unwrap(),

@@ -7,7 +7,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use snowmelt_api::HostJoin;
-use snowmelt_node::Node;
+use snowmelt_node::{ControlAddress, Node};
+use snowmelt_rpc::membership::Removed;
 use snowmelt_rpc::trace::Context;
 use snowmelt_rpc::{Credential, Meant, Token};
 use snowmelt_tasks::TaskHost;
@@ -32,8 +33,8 @@ pub struct Membership {
     pub name: HostName,
     /// The address at which the host's agent listens, and others reach it.
     pub address: SocketAddr,
-    /// The address at which control listens for hosts.
-    pub control: SocketAddr,
+    /// The addresses at which controls listen for hosts: one of them leads.
+    pub controls: Vec<SocketAddr>,
     /// The proof that the host is of the cluster.
     pub proof: MemberProof,
 }
@@ -77,12 +78,12 @@ impl ClusterMember {
         let memory = self.started.memory();
         let state = self.started.state_dir().to_owned();
         let node = self.started.node()?;
-        let Membership { name, control: at, .. } = &self.membership;
+        let Membership { name, controls, .. } = &self.membership;
         let mut identity = None;
         let credential = match &self.membership.proof {
             MemberProof::Token(token) => Credential::from(token.clone()),
             MemberProof::Certificate(token) => {
-                let obtaining = HostIdentity::obtain(&state, name, *at, token.as_ref());
+                let obtaining = HostIdentity::obtain(&state, name, controls, token.as_ref());
                 match shutdown.run_until_cancelled(obtaining).await {
                     Some(Ok(obtained)) => identity.insert(obtained).credential().clone(),
                     Some(Err(refused)) => {
@@ -95,18 +96,19 @@ impl ClusterMember {
             }
         };
         node.open_networks();
-        node.join_cluster(credential.clone(), Some(*at));
+        let controls = Controls::new(&self.membership, &credential)?;
+        node.join_cluster(credential.clone(), Some(controls.current.clone()));
         let agent = Agent::new(node.clone(), memory);
         let host = TaskHost::new(node.clone());
         let router = agent::router(agent.clone(), host, credential.clone());
-        let control = Remote::new(*at, Meant::Control, credential.clone());
         let serving = listener::serve(self.listener, router, credential.clone(), shutdown.clone());
         let (answered, first_answer) = oneshot::channel();
         let membership = self.membership.clone();
         let asked = shutdown.clone();
-        let beaten_to = control.clone();
+        let leader = controls.current.clone();
+        let proof = credential.clone();
         let beats = Beats { agent: agent.clone(), node: node.clone(), credential, identity };
-        let beating = in_time("beats", move || beat(membership, beaten_to, beats, asked, answered));
+        let beating = in_time("beats", move || beat(membership, controls, beats, asked, answered));
         let (served, beaten, ()) = tokio::join!(
             serving,
             async {
@@ -121,6 +123,7 @@ impl ClusterMember {
             }
         );
         // Otherwise control notices by its silence.
+        let control = Remote::new(leader.get(), Meant::Control, proof);
         drop(control.leave(&self.membership.name).await);
         let stopped = stop(&node).await;
         beaten.and(served).and(stopped)
@@ -160,7 +163,7 @@ impl Beats {
 /// ends if control goes on refusing the host.
 async fn beat(
     membership: Membership,
-    control: Remote,
+    mut controls: Controls,
     mut beats: Beats,
     shutdown: CancellationToken,
     joined: oneshot::Sender<()>,
@@ -175,11 +178,11 @@ async fn beat(
             facts: beats.agent.facts(),
         };
         // It is repeated every second, and is not a request of a user.
-        let said = Context::unsampled().scope(control.join(&join)).await;
+        let said = Context::unsampled().scope(controls.join(&join)).await;
         match said {
             Ok(removed) => {
                 beats.credential.refuse(removed);
-                beats.renew(&control).await;
+                beats.renew(controls.leader()).await;
                 if let Some(joined) = joined.take() {
                     // The host may be ending.
                     let _ = joined.send(());
@@ -200,6 +203,68 @@ async fn beat(
         }
     }
     Ok(())
+}
+
+/// The controls that a host may report to, of which one leads.
+struct Controls {
+    remotes: Vec<Remote>,
+    addresses: Vec<SocketAddr>,
+    /// The place of the one that has answered last.
+    at: usize,
+    current: ControlAddress,
+}
+
+impl Controls {
+    fn new(membership: &Membership, credential: &Credential) -> Result<Self, ErrorReport> {
+        let addresses = membership.controls.clone();
+        let Some(first) = addresses.first() else {
+            return Err(ErrorReport::new(Code::OPTION, "a host needs the address of a control"));
+        };
+        let remote =
+            |address: &SocketAddr| Remote::new(*address, Meant::Control, credential.clone());
+        let remotes = addresses.iter().map(remote).collect();
+        Ok(Self { remotes, current: ControlAddress::new(*first), addresses, at: 0 })
+    }
+
+    /// Returns the control that has answered last.
+    fn leader(&self) -> &Remote {
+        &self.remotes[self.at]
+    }
+
+    /// Reports to the control that leads, and returns the hosts that were removed. Each is tried once, beginning with the last one. One that
+    /// does not answer delays the others for less than a beat.
+    async fn join(&mut self, join: &HostJoin) -> Result<Removed, ErrorReport> {
+        let count = self.remotes.len();
+        let mut refused = None;
+        for _ in 0..count {
+            let joining = self.remotes[self.at].join(join);
+            let said = if count == 1 {
+                joining.await
+            } else {
+                tokio::time::timeout(BEAT, joining).await.unwrap_or_else(|_| {
+                    let message = format!("{} does not answer", self.addresses[self.at]);
+                    Err(ErrorReport::new(Code::SERVER_UNREACHABLE, message))
+                })
+            };
+            match said {
+                Err(error) if is_elsewhere(&error) && count > 1 => {
+                    self.at = (self.at + 1) % count;
+                    refused = Some(error);
+                }
+                said => {
+                    self.current.set(self.addresses[self.at]);
+                    return said;
+                }
+            }
+        }
+        refused.map_or_else(|| Ok(Removed::new()), Err)
+    }
+}
+
+/// Whether another control may take a report that this one does not.
+fn is_elsewhere(error: &ErrorReport) -> bool {
+    error.known_code() == Code::LEADER_OTHER
+        || error.retryable && error.known_code() != Code::HOST_REFUSED
 }
 
 /// Returns whether a host asks again that control does not know, or has refused only for a short

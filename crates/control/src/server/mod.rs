@@ -5,15 +5,19 @@
 //! | folders, budgets and sockets | `settings` |
 //! | the certificate for clients of other hosts, read again when it changes | `certificate_files` |
 //! | a platform with its socket, from its start to its end | here |
+//! | its listeners for clients | `doors` |
 //! | the process of a host that joined a cluster | `member` |
 //! | the user that a server of root becomes, and its broker | `server_user`, `rights` |
 //! | the user namespace of a platform that is not root's | `rootless` |
 //! | a server of images alone, inside a command | `image_server` |
+//! | the lead among several controls of one store | `standby` |
+//! | the records, hosts and audit of a platform, and what it goes on with | `start` |
 //!
 //! Invariant: the spawner is started before any thread. It ends after all sandboxes, and before the
 //! networks that it made are closed.
 
 mod certificate_files;
+mod doors;
 pub mod image_server;
 pub mod member;
 mod own_cluster;
@@ -21,6 +25,8 @@ mod rights;
 mod rootless;
 mod server_user;
 mod settings;
+mod standby;
+mod start;
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -29,12 +35,11 @@ use std::time::Duration;
 
 use snowmelt_kernel::lock::Lock;
 use snowmelt_node::Node;
-use snowmelt_rpc::server::{self, Ending};
+use snowmelt_rpc::server::Ending;
 pub use snowmelt_rpc::tls::Certificate;
 use snowmelt_sandbox::{Spawner, SpawnerProcess};
 use snowmelt_tasks::TaskHost;
-use snowmelt_types::{ByteSize, Code, ErrorReport, Report};
-use tokio::net::UnixListener;
+use snowmelt_types::{ByteSize, ErrorReport, Report};
 use tokio_util::sync::CancellationToken;
 
 use crate::access::permissions;
@@ -59,21 +64,25 @@ use crate::now_ms;
 use crate::platform::prunings::Prunings;
 use crate::platform::{GatewayPlatform, Grace};
 use crate::queries::Queries;
-use crate::reports::audit::Audit;
 use crate::state::analysis_cache::AnalysisCache;
-use crate::state::backups;
 use crate::state::keys::Keys;
 use crate::state::logs::Logs;
 use crate::state::quotas::StoredQuotas;
-use crate::state::records::{FunctionRecord, Records};
+use crate::state::records::FunctionRecord;
 use crate::times::PRIVATE_GRACE;
 use crate::udfs::{UdfCatalog, UdfLogs, UdfRegistry};
 pub use certificate_files::CertificateFiles;
+use doors::{lease_socket, serve_connections, serve_others};
 use own_cluster::OwnCluster;
 pub use rights::broker_main;
 use rights::{becoming, close_state};
 pub use server_user::ServerUser;
-pub use settings::{ClusterProof, ClusterSettings, Remote, ServerSettings};
+pub use settings::{
+    ClusterProof, ClusterSettings, EtcdSettings, Remote, ServerSettings, StoreSettings,
+};
+use standby::{Leading, Listeners, Turn};
+pub use standby::{StoreState, check_store};
+use start::audit;
 
 /// How long calls and queries may run once the server is asked to end, by default.
 const GRACE: Duration = Duration::from_secs(10);
@@ -99,6 +108,9 @@ impl ServerProcess {
         // Members of the group may pass once the server has become its user.
         let group = settings.group.as_ref().filter(|_| becoming.is_none());
         permissions::state_folder(&settings.state_dir, group)?;
+        if let Some(store) = &settings.store {
+            permissions::private_folder(&store.folder)?;
+        }
         permissions::open_folder(&settings.run_base)?;
         snowmelt_sandbox::sweep(&settings.run_base).map_err(|error| error.report())?;
         let run_dir = settings.run_base.join(format!("{}-{}", std::process::id(), now_ms()));
@@ -131,6 +143,7 @@ impl ServerProcess {
         let settings = self.settings;
         let options = snowmelt_node::Options {
             state_dir: settings.state_dir,
+            shared_dir: settings.store.map(|store| store.folder),
             worker_binary: settings.worker_binary,
             program: settings.program,
             images_dir: self.run_dir.join("images"),
@@ -211,20 +224,21 @@ impl Launch {
         if let Some(broker) = self.broker {
             rights::end_with_broker(broker, ending.asked.clone())?;
         }
+        let listeners = Listeners {
+            local: &self.listener,
+            hosts: self.hosts.as_ref(),
+            remote: self.remote.as_ref(),
+            socket: &self.socket,
+        };
+        let leading = match standby::turn(&settings, listeners, &node, &ending).await? {
+            Turn::Serve(leading) => leading,
+            Turn::End => return doors::end(&self.socket, &node).await,
+        };
         let host = TaskHost::new(node.clone());
-        let platform = platform(&settings, &self.socket, host.clone(), &ending).await?;
+        let platform =
+            platform(&settings, &self.socket, host.clone(), &ending, leading.as_ref()).await?;
         if !settings.private {
-            // What a server that was killed has left. Other platforms may be writing.
-            platform.images.sweep();
-            tokio::spawn(platform.udfs.clone().collect_files(ending.over.clone()));
-            tokio::spawn(platform.keys.clone().keep(ending.over.clone()));
-            tokio::spawn(platform.quotas.clone().keep(ending.over.clone()));
-            if let Some(file) = platform.functions.records().file() {
-                tokio::spawn(backups::keep(file.clone(), ending.over.clone()));
-            }
-            // Before the first request is served, so that what was accepted earlier is ahead of it.
-            platform.async_calls.resume().await?;
-            platform.bursts.resume().await?;
+            start::go_on(&platform, &ending, leading.is_some()).await?;
         }
         let hosts = platform.hosts.clone();
         let over = ending.over.clone();
@@ -255,18 +269,21 @@ impl Launch {
             served
         };
         let leasing = Arc::clone(&platform.leases).serve(self.leases, ending.over.clone());
-        let (served, joined, leased) = tokio::join!(serving, joining, leasing);
+        let leads = Leading::end_when_lost(leading.as_ref(), &ending);
+        let (served, joined, leased, led) = tokio::join!(serving, joining, leasing, leads);
         // What its connections had asked for is cancelled now.
         platform.images.idle(END_TIMEOUT).await;
         platform.queries.cleaned(END_TIMEOUT).await;
         // After all who hold leases: their sandboxes are ended by them, with the reasons that they
         // know.
-        let stopped = node.stop().await.map_err(|error| error.report());
+        let stopped = doors::end(&self.socket, &node).await;
         // After all whose ends it tells.
         platform.audit.close().await;
-        let _ = std::fs::remove_file(&self.socket);
-        let _ = std::fs::remove_file(lease_socket(&self.socket));
-        served.and(joined).and(leased).and(stopped)
+        // After all that was written.
+        if let Some(leading) = leading {
+            leading.resign().await;
+        }
+        led.and(served).and(joined).and(leased).and(stopped)
     }
 }
 
@@ -292,10 +309,10 @@ async fn platform(
     socket: &Path,
     host: TaskHost,
     ending: &Ending,
+    leading: Option<&Leading>,
 ) -> Result<Arc<GatewayPlatform>, ErrorReport> {
     let node = host.node().clone();
-    let state = backups::state(&settings.state_dir);
-    let records = Records::open(state, !settings.private).await?;
+    let records = start::records(settings, leading, ending).await?;
     let analysis = AnalysisCache::new(settings.state_dir.join("known"));
     let logs = Logs::new(settings.state_dir.join("logs"));
     if !settings.private {
@@ -304,12 +321,17 @@ async fn platform(
     }
     let over = &ending.over;
     let OwnCluster { hosts, authority } = OwnCluster::open(settings, &node, &records, over).await?;
+    // Before the first order to a host.
+    if let (Some(leading), Some(credential)) = (leading, hosts.credential()) {
+        leading.lead_cluster(credential);
+    }
     // A private platform has no other hosts, and runs beside a server that holds the store.
     if !settings.private {
         records.drained().await?.iter().for_each(|host| hosts.set_drained(host, true));
     }
     // A platform that ends with its client has nothing to go on with.
-    let folder = settings.state_dir.join("bursts");
+    let folder = settings.store.as_ref().map_or(&settings.state_dir, |store| &store.folder);
+    let folder = folder.join("bursts");
     let kept = (!settings.private).then(|| BurstStorage::new(records.clone(), folder));
     host.limit_reads(&settings.secrets_dir, settings.http_sources.clone());
     let secrets = SecretSources::new(&settings.secrets_dir);
@@ -360,45 +382,8 @@ async fn platform(
         shutdown: ending.asked.clone(),
         grace: Grace::new(if settings.private { PRIVATE_GRACE } else { GRACE }),
         private: settings.private,
+        store: leading.map_or_else(String::new, Leading::describe),
         socket: socket.display().to_string(),
         started_ms: now_ms(),
     }))
-}
-
-/// Opens the audit, whose lines are posted until the server ends.
-fn audit(settings: &ServerSettings, ending: &Ending) -> Result<Audit, ErrorReport> {
-    let Some(settings) = settings.audit.clone() else { return Ok(Audit::default()) };
-    let audit = Audit::open(settings.clone())?;
-    tokio::spawn(audit.clone().post(settings, ending.over.clone()));
-    Ok(audit)
-}
-
-/// Returns the socket of the lease service, beside that of the API.
-fn lease_socket(socket: &Path) -> PathBuf {
-    socket.with_extension("lease")
-}
-
-async fn serve_connections(
-    listener: std::os::unix::net::UnixListener,
-    router: axum::Router,
-    ending: Ending,
-) -> Result<(), ErrorReport> {
-    let failed =
-        |error: std::io::Error| ErrorReport::new(Code::INTERNAL, format!("cannot serve: {error}"));
-    let listening = listener.set_nonblocking(true).and_then(|()| UnixListener::from_std(listener));
-    server::serve(listening.map_err(failed)?, router, server::LOCAL, ending).await;
-    Ok(())
-}
-
-async fn serve_others(
-    remote: Option<(std::net::TcpListener, Remote)>,
-    platform: &Arc<GatewayPlatform>,
-    ending: &Ending,
-) -> Result<(), ErrorReport> {
-    let Some((listener, Remote { certificate, files, tokens, issuers, .. })) = remote else {
-        return Ok(());
-    };
-    tokio::spawn(files.follow(certificate.clone(), ending.over.clone()));
-    let router = gateway::router(Arc::clone(platform), Door::Network(tokens, issuers));
-    gateway::remote_clients::serve(listener, certificate, router, ending.clone()).await
 }

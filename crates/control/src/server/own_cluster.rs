@@ -1,5 +1,7 @@
 //! The cluster of a server: its own host, and the authority by which others join.
 
+use std::path::Path;
+
 use snowmelt_node::Node;
 use snowmelt_rpc::Credential;
 use snowmelt_tasks::agent::Agent;
@@ -7,7 +9,7 @@ use snowmelt_types::{Code, ErrorReport};
 use tokio_util::sync::CancellationToken;
 
 use super::{ClusterProof, ClusterSettings, ServerSettings};
-use crate::cluster::authority::ClusterAuthority;
+use crate::cluster::authority::{self, ClusterAuthority};
 use crate::cluster::hosts::Hosts;
 use crate::state::records::Records;
 
@@ -36,9 +38,9 @@ impl OwnCluster {
         let credential = match proof {
             ClusterProof::Token(token) => Credential::from(token),
             ClusterProof::Certificates(life) => {
-                let state = &settings.state_dir;
                 let records = records.clone();
-                let opened = ClusterAuthority::open(state, name.clone(), life, records).await?;
+                let folder = authority_folder(settings);
+                let opened = ClusterAuthority::open(folder, name.clone(), life, records).await?;
                 tokio::spawn(opened.clone().keep(node.clone(), over.clone()));
                 authority.insert(opened).credential().clone()
             }
@@ -47,4 +49,34 @@ impl OwnCluster {
         let hosts = Hosts::new(name, agent, Some(credential), Some(listen))?;
         Ok(Self { hosts, authority })
     }
+}
+
+/// Returns the folder of the authority. Several controls share it with their store.
+fn authority_folder(settings: &ServerSettings) -> &Path {
+    settings.store.as_ref().map_or(&settings.state_dir, |store| &store.folder)
+}
+
+/// Returns the credential of a control that stands by, and keeps its certificate new until it does
+/// not any more. `None` if no hosts join.
+pub(super) fn standby_credential(
+    settings: &ServerSettings,
+    over: &CancellationToken,
+) -> Result<Option<Credential>, ErrorReport> {
+    let Some(ClusterSettings { name, proof, .. }) = settings.cluster.clone() else {
+        return Ok(None);
+    };
+    let life = match proof {
+        ClusterProof::Token(token) => return Ok(Some(Credential::from(token))),
+        ClusterProof::Certificates(life) => life,
+    };
+    let authority = authority::open_file(authority_folder(settings))?;
+    let credential = authority::control_credential(&authority, &name, life)?;
+    let kept = credential.clone();
+    let over = over.clone();
+    tokio::spawn(async move {
+        while over.run_until_cancelled(tokio::time::sleep(life / 4)).await.is_some() {
+            authority::renew_control(&authority, &kept, &name, life);
+        }
+    });
+    Ok(Some(credential))
 }

@@ -76,6 +76,9 @@ impl ServerProcess {
         });
         let broker = started.map_err(failed)?;
         user.own(&self.settings.state_dir)?;
+        if let Some(store) = &self.settings.store {
+            user.own(&store.folder)?;
+        }
         // Last: until now only root could pass.
         permissions::open_to_group(&self.settings.state_dir, self.settings.group.as_ref())?;
         // The rest of the run directory stays root's: the lanes make the roots of sandboxes there.

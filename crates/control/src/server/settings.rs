@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use snowmelt_rpc::Token;
 use snowmelt_rpc::tls::Certificate;
+pub use snowmelt_store::etcd::EtcdSettings;
 use snowmelt_types::{ByteSize, HostName};
 
 use super::certificate_files::CertificateFiles;
@@ -65,6 +66,8 @@ pub struct ServerSettings {
     pub quotas: QuotaLimits,
     /// The audit; absent: none is written.
     pub audit: Option<AuditSettings>,
+    /// The store of records; absent: a file in the state folder.
+    pub store: Option<StoreSettings>,
     /// The rules of where calls of deployed functions run, and for how long hosts keep them.
     pub placing: Placing,
     /// The program that starts and ends hosts; absent: none does.
@@ -80,6 +83,15 @@ pub struct ServerSettings {
     pub cluster: Option<ClusterSettings>,
     /// The address for clients of other hosts; absent: none is served.
     pub remote: Option<Remote>,
+}
+
+/// A store of records that several controls share.
+#[derive(Clone, Debug)]
+pub struct StoreSettings {
+    /// The servers of etcd, and how they are reached.
+    pub etcd: EtcdSettings,
+    /// The folder of long records and of code, on a disk that all controls share.
+    pub folder: PathBuf,
 }
 
 /// The address at which hosts join, and how they are known.

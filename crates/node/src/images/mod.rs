@@ -43,7 +43,7 @@ pub(crate) use keeper::ImageKeeper;
 pub use peers::BLOCKS;
 pub use resolution::{ImageOrigin, ResolvedImage, find_image, has_registry};
 pub use stores::{ImageSettings, Stores};
-pub use tree_place::{HeldImage, TreePlace, Upstream};
+pub use tree_place::{ControlAddress, HeldImage, TreePlace, Upstream};
 
 /// An image that is mounted, as a node holds it.
 #[derive(Debug)]

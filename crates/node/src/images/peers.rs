@@ -4,7 +4,6 @@
 //! Invariant: another host has shown that it is of the cluster before the daemon gets its connection; the daemon alone reads what comes over it.
 
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +20,7 @@ use super::host_connection::{connect, named};
 use super::keeper::{ImageKeeper, Keeper};
 use super::message::{DaemonMember, DaemonRequest, Notice};
 use super::packets::{failed, say_to};
-use super::tree_place::{HeldImage, OwnCluster, TreePlace};
+use super::tree_place::{ControlAddress, HeldImage, OwnCluster, TreePlace};
 use crate::Result;
 
 /// The path of the request with which a host asks another for blocks of images.
@@ -34,7 +33,7 @@ impl ImageKeeper {
     /// Lets this host read blocks of images from other hosts of a cluster, and serve them to hosts
     /// of it. `control` is the address where hosts report; `None` on
     /// control's own host.
-    pub fn join_cluster(&self, credential: Credential, control: Option<SocketAddr>) {
+    pub fn join_cluster(&self, credential: Credential, control: Option<ControlAddress>) {
         // A host is in one cluster as long as it runs.
         let _ = self.cluster.set(OwnCluster { credential, control });
     }

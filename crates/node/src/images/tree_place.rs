@@ -1,6 +1,7 @@
 //! The places of a host in the trees of images, as control gives them.
 
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use snowmelt_api::ImageBytes;
@@ -40,7 +41,28 @@ pub struct TreePlace {
 pub(crate) struct OwnCluster {
     pub credential: Credential,
     /// The address where hosts report; `None` on control's own host.
-    pub control: Option<SocketAddr>,
+    pub control: Option<ControlAddress>,
+}
+
+/// The address of the control that leads, which may change. Clones of it are the same.
+#[derive(Clone, Debug)]
+pub struct ControlAddress(Arc<Mutex<SocketAddr>>);
+
+impl ControlAddress {
+    /// Begins with an address.
+    pub fn new(address: SocketAddr) -> Self {
+        Self(Arc::new(Mutex::new(address)))
+    }
+
+    /// Returns the address now.
+    pub fn get(&self) -> SocketAddr {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Replaces the address.
+    pub fn set(&self, address: SocketAddr) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = address;
+    }
 }
 
 /// An image, or a file of a function, that a host has as a part of a tree.
@@ -58,7 +80,8 @@ impl OwnCluster {
         let parent = |from: &Upstream| match from {
             Upstream::Registry => None,
             Upstream::Control(name) => {
-                self.control.map(|address| PeerHost { name: name.clone(), address })
+                let control = self.control.as_ref()?;
+                Some(PeerHost { name: name.clone(), address: control.get() })
             }
             Upstream::Host(host) => Some(host.clone()),
         };

@@ -1,17 +1,15 @@
 //! The cluster that the host belongs to.
 
-use std::net::SocketAddr;
-
 use snowmelt_rpc::Credential;
 use snowmelt_types::HostName;
 
-use crate::{Node, Result};
+use crate::{ControlAddress, Node, Result};
 
 impl Node {
     /// Lets this host read blocks of images from other hosts of a cluster, and serve them to hosts
     /// of it. `control` is the address where hosts report; `None` on
     /// control's own host.
-    pub fn join_cluster(&self, credential: Credential, control: Option<SocketAddr>) {
+    pub fn join_cluster(&self, credential: Credential, control: Option<ControlAddress>) {
         self.inner.images.join_cluster(credential, control);
     }
 

@@ -84,7 +84,7 @@ impl Node {
     /// that clients have sent, on other hosts those that control has sent.
     pub async fn give_here(&self, unit: Unit, files: &FileRefs, secrets: Secrets) -> Result<Unit> {
         let cluster = self.inner.images.cluster();
-        match cluster.and_then(|cluster| cluster.control) {
+        match cluster.and_then(|cluster| cluster.control.as_ref()) {
             Some(_) => self.give_received(unit, files, secrets).await,
             None => self.give(unit, files, secrets).await,
         }

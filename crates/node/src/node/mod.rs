@@ -47,6 +47,9 @@ use crate::{EnforcementChoice, InstanceLimits, RemovalReason, Result, Unit};
 pub struct Options {
     /// The state folder: packages, code and the Python runtime live in it, by content.
     pub state_dir: PathBuf,
+    /// The folder of code and of files that clients have sent, where several controls share one;
+    /// otherwise they are in the state folder.
+    pub shared_dir: Option<PathBuf>,
     /// The program that is executed as a query worker.
     pub worker_binary: PathBuf,
     /// The platform's own program, which is executed again as the image daemon.
@@ -133,7 +136,12 @@ impl Node {
         let own = (spawner.clone(), account.clone(), imports.clone());
         let inner = Arc::new(Inner {
             shared_files: SharedFiles::new(&options.state_dir, Arc::clone(&images)),
-            preparation: Preparation::new(options.state_dir, options.python, Arc::clone(&images))?,
+            preparation: Preparation::new(
+                options.state_dir,
+                options.shared_dir.as_deref(),
+                options.python,
+                Arc::clone(&images),
+            )?,
             instances: Arc::new(Instances::new(
                 own.0,
                 own.1,

@@ -1,7 +1,7 @@
 //! The way from code and requirements to a [`Unit`] of which instances can be started: stores of
 //! code and packages, interpreters, and mounted images.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -32,18 +32,20 @@ pub struct Preparation {
 
 impl Preparation {
     /// Opens the stores in a state folder; `SNOWMELT_FILES_MAX` is the budget of each tenant's
-    /// files.
+    /// files. What clients have sent is in the shared folder, if there is one.
     pub(crate) fn new(
         state_dir: PathBuf,
+        shared_dir: Option<&Path>,
         python: Option<PathBuf>,
         images: Arc<ImageKeeper>,
     ) -> Result<Self> {
-        let codes = CodeStore::open(state_dir.join("code"))?;
-        let store = |name: &str| FileStore::new(state_dir.join("files").join(name));
+        let shared_dir = shared_dir.unwrap_or(&state_dir);
+        let codes = CodeStore::open(shared_dir.join("code"))?;
+        let store = |folder: &Path, name: &str| FileStore::new(folder.join("files").join(name));
         let most = std::env::var("SNOWMELT_FILES_MAX").ok();
         let budget = Budget::from_setting(most.as_deref())?;
-        let files = store("own").with_budget(budget);
-        let received = store("received");
+        let files = store(shared_dir, "own").with_budget(budget);
+        let received = store(&state_dir, "received");
         let interpreters = Interpreters::new(state_dir.clone(), python);
         Ok(Self { state_dir, interpreters, codes, files, received, images })
     }

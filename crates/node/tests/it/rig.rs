@@ -57,6 +57,7 @@ pub fn with_node<F: Future<Output = ()>>(budgets: Budgets, test: impl FnOnce(Rig
     runtime.block_on(async {
         let options = Options {
             state_dir: base.path().join("state"),
+            shared_dir: None,
             worker_binary: built("snowmelt-query"),
             program: std::env::current_exe().unwrap(),
             images_dir: base.path().join("images"),

@@ -76,9 +76,9 @@ pub fn rate(text: &str) -> Result<ByteSize, String> {
 #[derive(Debug, Args)]
 #[command(after_help = NODE_EXAMPLES)]
 pub struct NodeArgs {
-    /// Address on which control listens for hosts
-    #[arg(long, value_name = "ADDRESS")]
-    pub control: SocketAddr,
+    /// Address on which control listens for hosts; of several controls, all of them
+    #[arg(long, value_name = "ADDRESS,...", required = true, value_delimiter = ',')]
+    pub control: Vec<SocketAddr>,
     /// Address on which this host listens and other hosts reach it
     #[arg(long, value_name = "ADDRESS")]
     pub address: SocketAddr,

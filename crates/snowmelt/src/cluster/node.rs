@@ -17,11 +17,12 @@ pub fn run(args: &NodeArgs, config: &Config, printer: Printer) -> CommandOutcome
     let membership = Membership {
         name: cluster::name(config)?,
         address: args.address,
-        control: args.control,
+        controls: args.control.clone(),
         proof: cluster::of_member(config, args.join.as_deref())?,
     };
     crate::server::set_umask();
-    let joined = format!("{} joined the cluster of {}", membership.name, membership.control);
+    let controls: Vec<_> = membership.controls.iter().map(ToString::to_string).collect();
+    let joined = format!("{} joined the cluster of {}", membership.name, controls.join(", "));
     let member = ClusterMember::prepare(platform::node_settings(config)?, membership)?;
     let runtime = platform::server_runtime()?;
     let spans = spans::start();

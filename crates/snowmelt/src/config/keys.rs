@@ -58,6 +58,13 @@ keys! {
     AUDIT_FILES = "audit.files", env::AUDIT_FILES, "16";
     AUDIT_REQUIRED = "audit.required", env::AUDIT_REQUIRED, "false";
     AUDIT_COLLECTOR = "audit.collector", env::AUDIT_COLLECTOR, "";
+    STORE_URL = "store.url", env::STORE_URL, "";
+    STORE_FOLDER = "store.folder", env::STORE_FOLDER, "";
+    STORE_CA = "store.ca", env::STORE_CA, "";
+    STORE_CERTIFICATE = "store.cert", env::STORE_CERTIFICATE, "";
+    STORE_KEY = "store.key", env::STORE_KEY, "";
+    STORE_USER = "store.user", env::STORE_USER, "";
+    STORE_PASSWORD_FILE = "store.password_file", env::STORE_PASSWORD_FILE, "";
     QUOTAS = "quotas.default", env::QUOTAS, "";
     TLS_ISSUERS = "tls.issuers", env::TLS_ISSUERS, "";
     SANDBOXES_MEMORY = "sandboxes.memory", env::SANDBOXES_MEMORY, "";

@@ -10,7 +10,7 @@
 //! | `keys` | the keys, with the variable and the default of each |
 //! | `file`, `files` | one configuration file, and all of them |
 //! | `parsers` | values of settings from text |
-//! | `audit`, `exchange`, `pool`, `tls` | groups of settings: the audit, rows between stages, the pool of hosts, TLS |
+//! | `audit`, `exchange`, `pool`, `store`, `tls` | groups of settings: the audit, rows between stages, the pool of hosts, the store of records, TLS |
 //! | `cluster`, `remote` | files of settings: the token of a cluster, certificates and tokens |
 //! | `show` | `snowmelt config show` |
 
@@ -25,6 +25,7 @@ mod parsers;
 mod pool;
 pub mod remote;
 mod show;
+mod store;
 mod tls;
 
 use std::net::SocketAddr;
@@ -55,6 +56,7 @@ use parsers::{
 };
 use pool::HostPool;
 pub use show::show;
+use store::StoreConfig;
 pub use tls::Tls;
 
 /// The origin of a value.
@@ -128,6 +130,8 @@ pub struct Config {
     pub tls: Tls,
     /// Settings of the audit.
     pub audit: AuditConfig,
+    /// Settings of the store of records.
+    pub store: StoreConfig,
     /// Quotas of tenants that have none of their own.
     pub quotas: ConfigValue<QuotaLimits>,
     /// Memory limit of all sandboxes together; chosen by the spawner if absent.
@@ -234,6 +238,7 @@ impl Config {
             pool: HostPool::load(&sources)?,
             tls: Tls::load(&sources, &cli.command, &state.value)?,
             audit: AuditConfig::load(&sources, &state.value)?,
+            store: StoreConfig::load(&sources)?,
             quotas: sources.get(&QUOTAS, None, quotas)?,
             sandboxes_memory: sources.maybe(&SANDBOXES_MEMORY, None, amount)?,
             sandboxes_processes: sources.maybe(&SANDBOXES_PROCESSES, None, number)?,

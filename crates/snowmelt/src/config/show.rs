@@ -8,6 +8,7 @@ use snowmelt_control::server::QuotaLimits;
 
 use super::audit::AuditConfig;
 use super::exchange::Exchange;
+use super::store::StoreConfig;
 use super::{Config, ConfigValue, ValueOrigin};
 use crate::terminal::text;
 
@@ -37,7 +38,7 @@ pub fn show(config: &Config, origin: bool) -> String {
 }
 
 /// The settings of each section, and their origins.
-fn sections(config: &Config) -> [(&'static str, SettingLines); 15] {
+fn sections(config: &Config) -> [(&'static str, SettingLines); 16] {
     let tenant = config.tenant.as_ref();
     let tenant = tenant.map(|value| line("tenant", value, |name| quoted(name.as_str())));
     let context = config.remote.context.as_ref();
@@ -52,6 +53,7 @@ fn sections(config: &Config) -> [(&'static str, SettingLines); 15] {
         ("cluster", cluster(config)),
         ("tls", tls(config)),
         ("audit", audit(&config.audit)),
+        ("store", store(&config.store)),
         ("quotas", quotas(config)),
         ("sandboxes", sandboxes(config)),
         ("network", vec![line("enforcement", &config.enforcement, |how| quoted(&how.to_string()))]),
@@ -100,6 +102,23 @@ fn audit(audit: &AuditConfig) -> SettingLines {
     ];
     let collector = audit.collector.as_ref().map(|url| line("collector", url, |url| quoted(url)));
     always.into_iter().chain(collector).collect()
+}
+
+fn store(store: &StoreConfig) -> SettingLines {
+    let text = |name, value: &Option<ConfigValue<String>>| {
+        value.as_ref().map(|value| line(name, value, |text| quoted(text)))
+    };
+    let file = |name, value: &Option<_>| value.as_ref().map(|value| path(name, value));
+    let set = [
+        text("url", &store.url),
+        file("folder", &store.folder),
+        file("ca", &store.ca),
+        file("cert", &store.certificate),
+        file("key", &store.key),
+        text("user", &store.user),
+        file("password_file", &store.password_file),
+    ];
+    set.into_iter().flatten().collect()
 }
 
 fn quotas(config: &Config) -> SettingLines {

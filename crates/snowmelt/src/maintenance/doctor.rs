@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use snowmelt_node::doctor::{self, Check, CheckStatus};
 
+use super::store;
 use crate::args::{DoctorArgs, ShowFormat};
 use crate::config::Config;
 use crate::output::{TableLayout, draw, list};
@@ -20,6 +21,7 @@ pub fn run(args: &DoctorArgs, config: &Config, printer: Printer) -> CommandOutco
         doctor::run(&config.state.value, &config.run.value, config.image_mount.value, python);
     checks.extend(server::check(config, printer));
     checks.extend(config.security.plaintext.value.then(unencrypted));
+    checks.extend(store::check(config));
     let shown = match args.output {
         ShowFormat::Json => list::json(&checks)?,
         ShowFormat::Table => table(&checks),

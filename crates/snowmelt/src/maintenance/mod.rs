@@ -7,6 +7,7 @@
 //! | `disk_use` | `snowmelt du`: the disk use of the folders of the state |
 //! | `pruning` | `snowmelt prune`: removal of what nothing uses |
 //! | `doctor` | `snowmelt doctor`: the requirements of the machine |
+//! | `store` | the row of `snowmelt doctor` about the store of records |
 //! | `top` | `snowmelt top`: instances, caches and zygotes, as they change |
 
 pub mod audit;
@@ -14,4 +15,5 @@ pub mod backup;
 pub mod disk_use;
 pub mod doctor;
 pub mod pruning;
+mod store;
 pub mod top;

@@ -133,9 +133,11 @@ fn lines(status: &Status) -> String {
     ];
     let pool = status.pool.is_elastic.then(|| ("pool", health::of_pool(&status.pool)));
     let images = (!status.image_trees).then(|| ("images", NO_TREES.to_owned()));
+    let store = (!status.store.is_empty()).then(|| ("store", status.store.clone()));
     rows.iter()
         .chain(&pool)
         .chain(&images)
+        .chain(&store)
         .map(|(name, value)| format!("{name:<10} {value}\n"))
         .collect()
 }

@@ -6,7 +6,7 @@
 use std::fs::{DirBuilder, File};
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use snowmelt_rpc::Meant;
 use snowmelt_rpc::membership::authority::HostKey;
 use snowmelt_rpc::membership::{Anonymous, CertificateText, Credential};
 use snowmelt_types::{Code, ErrorReport, HostName};
+use tempfile::NamedTempFile;
 
 use super::join_token::JoinToken;
 use super::{Certified, JoinAsk};
@@ -103,15 +104,15 @@ impl IdentityFile {
 }
 
 impl HostIdentity {
-    /// Reads the certificate of a host from its state folder, or joins the cluster of this control.
-    /// Waits as long as control cannot be reached.
+    /// Reads the certificate of a host from its state folder, or joins the cluster of these controls.
+    /// Waits as long as none of them can be reached.
     ///
     /// # Errors
     /// The host has no certificate that is valid, and no token that gives one.
     pub async fn obtain(
         state: &Path,
         name: &HostName,
-        control: SocketAddr,
+        controls: &[SocketAddr],
         text: Option<&JoinText>,
     ) -> Result<Self, ErrorReport> {
         let path = state.join("cluster").join("host.json");
@@ -134,7 +135,7 @@ impl HostIdentity {
             (Some(kept), None) => kept,
             // The command that started the host the first time starts it again.
             (Some(kept), Some(token)) if kept.joined_with == token.id() => kept,
-            (kept, Some(token)) => match join(name, control, &token).await {
+            (kept, Some(token)) => match join(name, controls, &token).await {
                 Ok(joined) => {
                     write(&path, &joined)?;
                     joined
@@ -178,20 +179,25 @@ impl HostIdentity {
     }
 }
 
-/// Asks control for the first certificate of a host, until control answers.
+/// Asks the controls in turn for the first certificate of a host, until the one that leads answers.
 async fn join(
     name: &HostName,
-    control: SocketAddr,
+    controls: &[SocketAddr],
     token: &JoinToken,
 ) -> Result<IdentityFile, ErrorReport> {
     let credential = Credential::joining(token.fingerprint().to_owned()).map_err(internal)?;
-    let remote = Remote::new(control, Meant::Control, credential);
+    let remote = |at: &SocketAddr| Remote::new(*at, Meant::Control, credential.clone());
+    let mut remotes = controls.iter().map(remote).collect::<Vec<_>>().into_iter().cycle();
     let key = HostKey::make().map_err(internal)?;
     let request = key.request().map_err(internal)?;
     let ask = JoinAsk { token: token.text(), name: name.clone(), request };
     let mut was_there = true;
     let begun = Instant::now();
+    let pause = BEAT / u32::try_from(controls.len().max(1)).unwrap_or(u32::MAX);
     loop {
+        let Some(remote) = remotes.next() else {
+            return Err(ErrorReport::new(Code::OPTION, "a host needs the address of a control"));
+        };
         match remote.first_certificate(&ask).await {
             Ok(answer) => return Ok(IdentityFile::new(answer, &key, token.id())),
             Err(error) if asks_again(&error, begun.elapsed()) => {
@@ -199,7 +205,7 @@ async fn join(
                     tracing::warn!(%error, "control does not answer; trying again");
                 }
                 was_there = false;
-                tokio::time::sleep(BEAT).await;
+                tokio::time::sleep(pause).await;
             }
             Err(error) if error.known_code() == Code::CERTIFICATE => {
                 let message = format!("the join token is of another cluster: {}", error.message);
@@ -234,21 +240,34 @@ pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, ErrorR
 
 /// Writes a file that only its owner can read, as a whole or not at all.
 pub(super) fn write(path: &Path, content: &impl Serialize) -> Result<(), ErrorReport> {
-    let written = || -> io::Result<()> {
-        let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
-        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        let new = path.with_extension("new");
-        match std::fs::remove_file(&new) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut file = File::options().write(true).create_new(true).mode(0o600).open(&new)?;
-        file.write_all(&serde_json::to_vec(content)?)?;
-        file.sync_all()?;
-        std::fs::rename(&new, path)?;
-        File::open(folder)?.sync_all()
-    };
-    written().map_err(|error| unusable(path, &error))
+    let named = |new: NamedTempFile| new.persist(path).map_err(|error| error.error);
+    write_beside(path, content, named).map_err(|error| unusable(path, &error))
+}
+
+/// Writes a file as [`write`] does, unless it is there: then it is left as it is, and the answer is
+/// false.
+pub(super) fn write_first(path: &Path, content: &impl Serialize) -> Result<bool, ErrorReport> {
+    let named = |new: NamedTempFile| new.persist_noclobber(path).map_err(|error| error.error);
+    match write_beside(path, content, named) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(unusable(path, &error)),
+    }
+}
+
+/// Writes a new file in the folder of another, whose name `put` then gives it.
+fn write_beside(
+    path: &Path,
+    content: &impl Serialize,
+    put: impl FnOnce(NamedTempFile) -> io::Result<File>,
+) -> io::Result<()> {
+    let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let mut new = tempfile::Builder::new().prefix(".new-").tempfile_in(folder)?;
+    new.write_all(&serde_json::to_vec(content)?)?;
+    new.as_file().sync_all()?;
+    put(new)?;
+    File::open(folder)?.sync_all()
 }
 
 /// The milliseconds of a time.

@@ -89,27 +89,16 @@ struct AuthorityFile {
 }
 
 impl ClusterAuthority {
-    /// Reads the authority in a state folder, or makes it at the first start. Certificates that it
-    /// gives last for `life`.
+    /// Reads the authority in the folder of a platform, or makes it at the first start. Certificates
+    /// that it gives last for `life`.
     pub async fn open(
-        state: &Path,
+        folder: &Path,
         own: HostName,
         life: Duration,
         records: Records,
     ) -> Result<Self, ErrorReport> {
-        let path = state.join("cluster").join("authority.json");
-        let authority = match member::read::<AuthorityFile>(&path)? {
-            Some(file) => Authority::read(&file.certificate, &file.key).map_err(internal)?,
-            None => {
-                let (authority, key) = Authority::make().map_err(internal)?;
-                let certificate = authority.certificate().to_owned();
-                member::write(&path, &AuthorityFile { certificate, key })?;
-                tracing::info!(fingerprint = authority.fingerprint(), "made a cluster's authority");
-                authority
-            }
-        };
-        let text = authority.for_control(&own, now_ms(), life).map_err(internal)?;
-        let credential = Credential::certified(text, Anonymous::MayJoin).map_err(internal)?;
+        let authority = open_file(folder)?;
+        let credential = control_credential(&authority, &own, life)?;
         let changes = Mutex::default();
         let opened = Self(Arc::new(Inner { authority, credential, records, own, life, changes }));
         opened.0.credential.refuse(opened.removed().await?);
@@ -259,10 +248,7 @@ impl ClusterAuthority {
     pub async fn keep(self, node: snowmelt_node::Node, over: CancellationToken) {
         let Inner { authority, credential, own, life, .. } = &*self.0;
         while over.run_until_cancelled(tokio::time::sleep(*life / 4)).await.is_some() {
-            let renewed = authority.for_control(own, now_ms(), *life);
-            if let Err(error) = renewed.and_then(|text| credential.replace(text)) {
-                tracing::warn!(error, "control cannot renew its certificate");
-            }
+            renew_control(authority, credential, own, *life);
             if let Err(error) = node.renew_certificate().await {
                 tracing::warn!(%error, "the daemon of images has an old certificate");
             }
@@ -284,6 +270,48 @@ impl ClusterAuthority {
 
     fn until_ms(&self) -> u64 {
         now_ms().saturating_add(member::milliseconds(self.0.life))
+    }
+}
+
+/// Reads the authority in the folder of a platform, or makes it. Of several controls that begin at
+/// the same time, one makes it for all.
+pub(crate) fn open_file(folder: &Path) -> Result<Authority, ErrorReport> {
+    let path = folder.join("cluster").join("authority.json");
+    let read = |file: AuthorityFile| Authority::read(&file.certificate, &file.key);
+    if let Some(file) = member::read(&path)? {
+        return read(file).map_err(internal);
+    }
+    let (authority, key) = Authority::make().map_err(internal)?;
+    let certificate = authority.certificate().to_owned();
+    if member::write_first(&path, &AuthorityFile { certificate, key })? {
+        tracing::info!(fingerprint = authority.fingerprint(), "made a cluster's authority");
+        return Ok(authority);
+    }
+    let other = member::read(&path)?;
+    let other = other.ok_or_else(|| internal("its file is gone".to_owned()))?;
+    read(other).map_err(internal)
+}
+
+/// Makes the credential of a control of this name.
+pub(crate) fn control_credential(
+    authority: &Authority,
+    own: &HostName,
+    life: Duration,
+) -> Result<Credential, ErrorReport> {
+    let text = authority.for_control(own, now_ms(), life).map_err(internal)?;
+    Credential::certified(text, Anonymous::MayJoin).map_err(internal)
+}
+
+/// Gives control another certificate. One that cannot be made is tried again the next time.
+pub(crate) fn renew_control(
+    authority: &Authority,
+    credential: &Credential,
+    own: &HostName,
+    life: Duration,
+) {
+    let renewed = authority.for_control(own, now_ms(), life);
+    if let Err(error) = renewed.and_then(|text| credential.replace(text)) {
+        tracing::warn!(error, "control cannot renew its certificate");
     }
 }
 

@@ -17,6 +17,8 @@ const USES: &str = "key-uses/";
 
 /// The number of records that are read or written at once: each is small.
 const KEYS_PAGE: usize = 1024;
+/// The most keys that one transaction changes: etcd takes two entries of each in 128.
+const MAX_WRITTEN: usize = 60;
 
 /// A key, without its text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,7 +50,7 @@ impl Records {
 
     /// Removes keys; on return they stay removed after a crash.
     pub async fn remove_keys(&self, ids: &[String]) -> Result<(), ErrorReport> {
-        for some in ids.chunks(KEYS_PAGE) {
+        for some in ids.chunks(MAX_WRITTEN) {
             let all = some.iter().fold(Transaction::new(), |all, id| {
                 all.delete(format!("{PREFIX}{id}"), Expect::Any)
                     .delete(format!("{USES}{id}"), Expect::Any)
@@ -65,7 +67,7 @@ impl Records {
 
     /// Writes when keys were used last, in milliseconds since 1970.
     pub async fn put_key_uses(&self, uses: &[(String, u64)]) -> Result<(), ErrorReport> {
-        for some in uses.chunks(KEYS_PAGE) {
+        for some in uses.chunks(MAX_WRITTEN) {
             let mut all = Transaction::new();
             for (id, used_ms) in some {
                 all = all.put(format!("{USES}{id}"), written(used_ms)?, Expect::Any);

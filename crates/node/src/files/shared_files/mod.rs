@@ -13,8 +13,9 @@ mod blocks;
 mod dial;
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use snowmelt_api::is_file_digest;
@@ -72,7 +73,7 @@ pub(crate) struct SharedFiles {
     /// The blocks of the blobs that were made on this host.
     own: Arc<BlockStore>,
     /// The blocks from other hosts; empty before the first file.
-    others: OnceLock<Arc<BlockStore>>,
+    others: Mutex<Option<(SocketAddr, Arc<BlockStore>)>>,
     /// The lock of each file's digest, which is held while the file is made or fetched.
     turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
@@ -92,7 +93,7 @@ impl SharedFiles {
         let sharing = Sharing::new(connect, images.share());
         Self {
             own: Arc::new(BlockStore::new(Arc::new(LocalSource::new(made.folder())), None)),
-            others: OnceLock::new(),
+            others: Mutex::default(),
             turns: Mutex::default(),
             images,
             made,
@@ -205,17 +206,21 @@ impl SharedFiles {
 
     /// Returns the blocks that other hosts send, with the same cache as those of images.
     fn others(&self) -> Result<Arc<BlockStore>> {
-        if let Some(blocks) = self.others.get() {
+        let control = self.images.cluster().and_then(|cluster| cluster.control.as_ref());
+        let address = control.ok_or_else(alone)?.get();
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((of, blocks)) = others.as_ref()
+            && *of == address
+        {
             return Ok(Arc::clone(blocks));
         }
-        let control = self.images.cluster().and_then(|cluster| cluster.control);
-        let address = control.ok_or_else(alone)?;
         let host = PeerHost { name: SOURCE.to_owned(), address };
         let origin = HostSource::new(Arc::clone(&self.dial) as _, host, Patience::default());
         let origin = Arc::new(Retried::new(origin, RetryPolicy::default()));
         let source = PeerSource::new(origin, Arc::clone(&self.sharing.upstreams));
         let blocks = Arc::new(BlockStore::new(Arc::new(source), self.images.shared_cache()));
-        Ok(Arc::clone(self.others.get_or_init(|| blocks)))
+        *others = Some((address, Arc::clone(&blocks)));
+        Ok(blocks)
     }
 
     fn turn(&self, digest: &str) -> Arc<tokio::sync::Mutex<()>> {

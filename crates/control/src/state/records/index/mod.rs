@@ -34,8 +34,8 @@ const MAX_CALLS: usize = 100_000;
 /// share of each tenant would let a few tenants take the room of all others.
 const SHARE_OF_ROOM: usize = 3;
 /// The most calls that one write removes. A transaction with more of them delays the calls of all
-/// tenants. The next write goes on with the removal.
-pub(super) const MAX_REMOVED: usize = 512;
+/// tenants, and etcd takes two keys of each in 128. The next write goes on with the removal.
+pub(super) const MAX_REMOVED: usize = 60;
 
 /// The reason why a call is not accepted: the amount that waits already, and its owner.
 #[derive(Debug, PartialEq, Eq)]

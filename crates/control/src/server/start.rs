@@ -1,0 +1,54 @@
+//! The records and the audit of a platform, and the work that its server goes on with.
+
+use std::sync::Arc;
+
+use snowmelt_rpc::server::Ending;
+use snowmelt_types::ErrorReport;
+
+use super::ServerSettings;
+use super::standby::Leading;
+use crate::platform::GatewayPlatform;
+use crate::reports::audit::Audit;
+use crate::state::backups;
+use crate::state::records::Records;
+
+/// Opens the records: those of the store in which this control leads, or of the state folder.
+pub(super) async fn records(
+    settings: &ServerSettings,
+    leading: Option<&Leading>,
+    ending: &Ending,
+) -> Result<Records, ErrorReport> {
+    let Some(leading) = leading else {
+        return Records::open(backups::state(&settings.state_dir), !settings.private).await;
+    };
+    tokio::spawn(Leading::sweep(leading.store(), ending.over.clone()));
+    leading.records().await
+}
+
+/// Begins the work of a server that is not private: what runs beside its requests, and what an
+/// earlier server has accepted. `after_other` says that this may have been another control.
+pub(super) async fn go_on(
+    platform: &Arc<GatewayPlatform>,
+    ending: &Ending,
+    after_other: bool,
+) -> Result<(), ErrorReport> {
+    // What a server that was killed has left. Other platforms may be writing.
+    platform.images.sweep();
+    tokio::spawn(platform.udfs.clone().collect_files(ending.over.clone()));
+    tokio::spawn(platform.keys.clone().keep(ending.over.clone()));
+    tokio::spawn(platform.quotas.clone().keep(ending.over.clone()));
+    if let Some(file) = platform.functions.records().file() {
+        tokio::spawn(backups::keep(file.clone(), ending.over.clone()));
+    }
+    // Before the first request is served, so that what was accepted earlier is ahead of it.
+    platform.async_calls.resume(after_other).await?;
+    platform.bursts.resume().await
+}
+
+/// Opens the audit, whose lines are posted until the server ends.
+pub(super) fn audit(settings: &ServerSettings, ending: &Ending) -> Result<Audit, ErrorReport> {
+    let Some(settings) = settings.audit.clone() else { return Ok(Audit::default()) };
+    let audit = Audit::open(settings.clone())?;
+    tokio::spawn(audit.clone().post(settings, ending.over.clone()));
+    Ok(audit)
+}
