@@ -28,8 +28,8 @@ impl Connect for FileDialer {
     async fn connect(&self, host: &PeerHost) -> snowmelt_image::Result<Box<dyn PeerLink>> {
         let cluster = self.images.cluster();
         // Files begin at control, whose name a host does not know.
-        let control = cluster.and_then(|cluster| cluster.control);
-        let meant = match control == Some(host.address) {
+        let control = cluster.and_then(|cluster| cluster.control.as_ref());
+        let meant = match control.is_some_and(|control| control.get() == host.address) {
             true => Meant::Control,
             false => named(host)?,
         };
