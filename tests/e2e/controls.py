@@ -51,6 +51,8 @@ class Controls:
     controls: dict[str, Snowmelt]
     listen: dict[str, str]
     folder: Path
+    # Options with which each control is started besides.
+    more: dict[str, list[str]] = field(default_factory=dict)
     hosts: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def status(self, name: str) -> dict[str, Any]:
@@ -65,7 +67,8 @@ class Controls:
         return str(self.status(name).get("store", ""))
 
     def up(self, name: str) -> None:
-        self.controls[name].run("up", "--listen", self.listen[name], "--name", name).succeeded()
+        options = ["--listen", self.listen[name], "--name", name, *self.more.get(name, [])]
+        self.controls[name].run("up", *options).succeeded()
 
     def join(self, name: str) -> None:
         """Starts a host that knows the addresses of all controls, with a token of the leader."""
@@ -88,7 +91,9 @@ class Controls:
 
 
 @contextmanager
-def controls(folder: Path, names: list[str]) -> Iterator[Controls]:
+def controls(
+    folder: Path, names: list[str], more: dict[str, list[str]] | None = None
+) -> Iterator[Controls]:
     """Controls on one etcd and one shared folder: the first one leads."""
     with etcd(folder) as location:
         store = {
@@ -99,7 +104,7 @@ def controls(folder: Path, names: list[str]) -> Iterator[Controls]:
         for control in made.values():
             control.folder.mkdir()
         listen = {name: f"127.0.0.1:{free_port()}" for name in names}
-        cluster = Controls(made, listen, folder)
+        cluster = Controls(made, listen, folder, more or {})
         try:
             for name in names:
                 cluster.up(name)
