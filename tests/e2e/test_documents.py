@@ -4,6 +4,7 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
 from conftest import Snowmelt
 
 from common.paths import CHECKOUT, SNOWMELT
@@ -28,7 +29,9 @@ def run(document: str, alone: Snowmelt, folder: Path, least_blocks: int) -> tupl
         text=True,
         timeout=LIMIT_S,
     )
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-6000:]}"
+    if done.returncode != 0:
+        logs = [log.read_text()[-3000:] for log in sorted(folder.glob("*/snowmelt.log"))]
+        pytest.fail("\n".join([done.stdout, done.stderr[-6000:], *logs]))
     return done.stdout, done.stderr
 
 
@@ -66,3 +69,14 @@ def test_a_team_uses_one_platform_as_written(alone: Snowmelt, tmp_path: Path) ->
     # A caller runs no query, and a revoked key calls nothing.
     assert "SM-0518" in err and "SM-0515" in err
     assert "notebooks" in out and "score*" in out
+
+
+def test_two_teams_lose_a_machine_as_written(alone: Snowmelt, tmp_path: Path) -> None:
+    out, err = run("tutorial/from-one-machine-to-a-team.md", alone, tmp_path, 6)
+    assert "total\n10100.0\n" in out, out
+    # Called by the first control, accepted by it, and called by the other one.
+    for answer in ('{"score":42}', '{"score":8}', '{"score":20}'):
+        assert answer in out, out
+    # One team does not see what the other one has, and a caller deploys nothing.
+    assert "SM-0518" in err and "there is no" in err, err
+    assert out.count("stands by") == 2, out

@@ -46,6 +46,7 @@ impl Host {
         let node = Node::new(
             NodeOptions {
                 state_dir: std::path::absolute(&options.state)?,
+                shared_dir: None,
                 worker_binary: std::env::current_exe()?,
                 program: std::env::current_exe()?,
                 images_dir: std::path::absolute(&options.state)?.join("mounts"),

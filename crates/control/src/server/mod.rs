@@ -320,18 +320,14 @@ async fn platform(
         logs.migrate(ids.iter());
     }
     let over = &ending.over;
-    let OwnCluster { hosts, authority } = OwnCluster::open(settings, &node, &records, over).await?;
-    // Before the first order to a host.
-    if let (Some(leading), Some(credential)) = (leading, hosts.credential()) {
-        leading.lead_cluster(credential);
-    }
+    let OwnCluster { hosts, authority } =
+        OwnCluster::open(settings, &node, &records, over, leading).await?;
     // A private platform has no other hosts, and runs beside a server that holds the store.
     if !settings.private {
         records.drained().await?.iter().for_each(|host| hosts.set_drained(host, true));
     }
     // A platform that ends with its client has nothing to go on with.
-    let folder = settings.store.as_ref().map_or(&settings.state_dir, |store| &store.folder);
-    let folder = folder.join("bursts");
+    let folder = settings.shared_folder().join("bursts");
     let kept = (!settings.private).then(|| BurstStorage::new(records.clone(), folder));
     host.limit_reads(&settings.secrets_dir, settings.http_sources.clone());
     let secrets = SecretSources::new(&settings.secrets_dir);

@@ -1,13 +1,12 @@
 //! The cluster of a server: its own host, and the authority by which others join.
 
-use std::path::Path;
-
 use snowmelt_node::Node;
 use snowmelt_rpc::Credential;
 use snowmelt_tasks::agent::Agent;
 use snowmelt_types::{Code, ErrorReport};
 use tokio_util::sync::CancellationToken;
 
+use super::standby::Leading;
 use super::{ClusterProof, ClusterSettings, ServerSettings};
 use crate::cluster::authority::{self, ClusterAuthority};
 use crate::cluster::hosts::Hosts;
@@ -27,6 +26,7 @@ impl OwnCluster {
         node: &Node,
         records: &Records,
         over: &CancellationToken,
+        leading: Option<&Leading>,
     ) -> Result<Self, ErrorReport> {
         let agent = Agent::new(node.clone(), settings.memory);
         let Some(ClusterSettings { name, listen, proof }) = settings.cluster.clone() else {
@@ -39,21 +39,20 @@ impl OwnCluster {
             ClusterProof::Token(token) => Credential::from(token),
             ClusterProof::Certificates(life) => {
                 let records = records.clone();
-                let folder = authority_folder(settings);
+                let folder = settings.shared_folder();
                 let opened = ClusterAuthority::open(folder, name.clone(), life, records).await?;
                 tokio::spawn(opened.clone().keep(node.clone(), over.clone()));
                 authority.insert(opened).credential().clone()
             }
         };
+        // Before the first order to a host.
+        if let Some(leading) = leading {
+            leading.lead_cluster(&credential);
+        }
         node.join_cluster(credential.clone(), None);
         let hosts = Hosts::new(name, agent, Some(credential), Some(listen))?;
         Ok(Self { hosts, authority })
     }
-}
-
-/// Returns the folder of the authority. Several controls share it with their store.
-fn authority_folder(settings: &ServerSettings) -> &Path {
-    settings.store.as_ref().map_or(&settings.state_dir, |store| &store.folder)
 }
 
 /// Returns the credential of a control that stands by, and keeps its certificate new until it does
@@ -69,7 +68,7 @@ pub(super) fn standby_credential(
         ClusterProof::Token(token) => return Ok(Some(Credential::from(token))),
         ClusterProof::Certificates(life) => life,
     };
-    let authority = authority::open_file(authority_folder(settings))?;
+    let authority = authority::open_file(settings.shared_folder())?;
     let credential = authority::control_credential(&authority, &name, life)?;
     let kept = credential.clone();
     let over = over.clone();

@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -83,6 +83,14 @@ pub struct ServerSettings {
     pub cluster: Option<ClusterSettings>,
     /// The address for clients of other hosts; absent: none is served.
     pub remote: Option<Remote>,
+}
+
+impl ServerSettings {
+    /// Returns the folder of what several controls share, which is that of the state if there is
+    /// only one.
+    pub(crate) fn shared_folder(&self) -> &Path {
+        self.store.as_ref().map_or(&self.state_dir, |store| &store.folder)
+    }
 }
 
 /// A store of records that several controls share.
