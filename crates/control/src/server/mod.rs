@@ -319,9 +319,8 @@ async fn platform(
         let ids: Vec<_> = records.all_functions().await?.iter().map(FunctionRecord::id).collect();
         logs.migrate(ids.iter());
     }
-    let over = &ending.over;
-    let OwnCluster { hosts, authority } =
-        OwnCluster::open(settings, &node, &records, over, leading).await?;
+    let cluster = OwnCluster::open(settings, &node, &records, &ending.over, leading).await?;
+    let OwnCluster { hosts, authority } = cluster;
     // A private platform has no other hosts, and runs beside a server that holds the store.
     if !settings.private {
         records.drained().await?.iter().for_each(|host| hosts.set_drained(host, true));

@@ -9,11 +9,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
+use snowmelt_kernel::process::raise_scheduling_priority;
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
+use super::channel::EtcdChannel;
 use super::messages::Compare;
+use super::settings::EtcdSettings;
 use super::{Etcd, leases};
 use crate::{Error, Expect, LeaseId, Page, Result, Revision, Since, Store, Transaction};
 
@@ -21,6 +23,10 @@ use crate::{Error, Expect, LeaseId, Page, Result, Revision, Since, Store, Transa
 const LEADER_TTL: Duration = Duration::from_secs(2);
 /// Time between two requests of a leader to keep its lease alive.
 const KEEP_EVERY: Duration = Duration::from_millis(400);
+/// The most time for the answer to one of them: another one, on another connection, is in time.
+const KEEP_TIMEOUT: Duration = Duration::from_millis(700);
+/// The pause after one that failed.
+const PAUSE: Duration = Duration::from_millis(100);
 /// The most time that a candidate waits before it looks again.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
@@ -52,8 +58,8 @@ pub struct Lead {
     store: Etcd,
     lease: LeaseId,
     term: Revision,
+    // The lease is kept as long as somebody waits for its end.
     lost: watch::Receiver<bool>,
-    keeping: AbortHandle,
 }
 
 /// Another process that leads.
@@ -86,14 +92,8 @@ impl Lead {
 
     /// Ends the lead at once, so that the next leader need not wait.
     pub async fn resign(self) -> Result<()> {
-        self.keeping.abort();
+        drop(self.lost);
         self.store.revoke(self.lease).await
-    }
-}
-
-impl Drop for Lead {
-    fn drop(&mut self) {
-        self.keeping.abort();
     }
 }
 
@@ -108,7 +108,7 @@ impl Etcd {
         let lease = self.lease(LEADER_TTL).await?;
         let put = Transaction::new().put_leased(&*key, says.clone(), Expect::Absent, lease);
         match self.transaction(put).await {
-            Ok(done) => Ok(Ok(self.leading(&key, lease, done.revision))),
+            Ok(done) => self.leading(&key, lease, done.revision).map(Ok),
             Err(Error::Conflict { .. } | Error::LeaseOver { .. }) => {
                 let _ = self.revoke(lease).await;
                 let other = self.get(&key).await?.map_or_else(
@@ -141,35 +141,75 @@ impl Etcd {
         Ok(())
     }
 
-    fn leading(&self, key: &str, lease: LeaseId, term: Revision) -> Lead {
+    fn leading(&self, key: &str, lease: LeaseId, term: Revision) -> Result<Lead> {
         let fence = Fence { key: self.inner.key(key), created: term.0.cast_signed() };
         let store = Self { inner: Arc::clone(&self.inner), fence: Some(Arc::new(fence)) };
         let ended = watch::Sender::new(false);
         let lost = ended.subscribe();
-        let keeping = tokio::spawn(keep(store.clone(), lease, ended)).abort_handle();
-        Lead { store, lease, term, lost, keeping }
+        keep(self.inner.channel.settings(), lease, ended)?;
+        Ok(Lead { store, lease, term, lost })
     }
 }
 
 /// Keeps a lease alive, and says when it has ended. An etcd that is down for a while, with all its
 /// members, has kept the lease.
-async fn keep(store: Etcd, lease: LeaseId, ended: watch::Sender<bool>) {
+///
+/// The thread and the connection are its own: a process that is busy, or waits for etcd, leads on.
+fn keep(settings: &EtcdSettings, lease: LeaseId, ended: watch::Sender<bool>) -> Result<()> {
+    let settings = settings.clone();
+    let failed = |error: std::io::Error| Error::Settings {
+        what: format!("the thread that keeps the lead cannot be started: {error}"),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(failed)?;
+    let run = move || {
+        if let Err(error) = raise_scheduling_priority() {
+            tracing::debug!(%error, "the thread that keeps the lead runs without priority");
+        }
+        runtime.block_on(async {
+            tokio::select! {
+                () = keep_alive(&settings, lease) => {
+                    ended.send_replace(true);
+                }
+                // The process leads no more.
+                () = ended.closed() => {}
+            }
+        });
+    };
+    std::thread::Builder::new().name("lead".to_owned()).spawn(run).map(drop).map_err(failed)
+}
+
+/// Returns when a lease has ended.
+async fn keep_alive(settings: &EtcdSettings, lease: LeaseId) {
     let mut was_kept = true;
     loop {
-        sleep(KEEP_EVERY).await;
-        match leases::keep_alive(&store.inner.channel, lease.0.cast_signed()).await {
-            Ok(true) => was_kept = true,
-            Ok(false) => break,
-            Err(failure) => {
-                if was_kept {
-                    let reason = failure.reason();
-                    tracing::warn!(reason, "the lease of the leader cannot be kept alive");
-                }
-                was_kept = false;
-            }
+        let reason = match EtcdChannel::new(settings.clone()) {
+            Ok(channel) => match keep_by(&channel, lease, &mut was_kept).await {
+                None => return,
+                Some(reason) => reason,
+            },
+            Err(error) => error.to_string(),
+        };
+        if was_kept {
+            tracing::warn!(reason, "the lease of the leader cannot be kept alive");
         }
+        was_kept = false;
+        sleep(PAUSE).await;
     }
-    ended.send_replace(true);
+}
+
+/// Keeps a lease alive until that fails: the reason is returned, or none if the lease has ended.
+async fn keep_by(channel: &EtcdChannel, lease: LeaseId, was_kept: &mut bool) -> Option<String> {
+    loop {
+        let keeping = leases::keep_alive(channel, lease.0.cast_signed());
+        match timeout(KEEP_TIMEOUT, keeping).await {
+            Ok(Ok(true)) => *was_kept = true,
+            Ok(Ok(false)) => return None,
+            Ok(Err(failure)) => return Some(failure.reason().to_owned()),
+            Err(_) => return Some("etcd does not answer".to_owned()),
+        }
+        sleep(KEEP_EVERY).await;
+    }
 }
 
 fn leader_key(name: &str) -> String {
