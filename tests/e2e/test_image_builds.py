@@ -303,7 +303,15 @@ def test_an_interrupted_build_removes_partial_files(
     model.mkdir()
     (model / "weights").write_bytes(os.urandom(BIG_MIB << 20))
     building = alone.start("image", "build", "app:v1", "--model", model)
-    wait_for("a blob that is being written", lambda: half_made(alone))
+
+    def is_writing() -> bool:
+        try:
+            # The folder of images has small files of its own, which are written before.
+            return any(file.stat().st_size > 1 << 20 for file in half_made(alone))
+        except FileNotFoundError:
+            return False
+
+    wait_for("a blob that is being written", is_writing)
     building.send_signal(number)
     done = alone.finish(building)
     if number == signal.SIGINT:
