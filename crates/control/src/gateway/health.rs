@@ -33,6 +33,8 @@ async fn readyz(State(platform): State<Arc<GatewayPlatform>>) -> (StatusCode, &'
     let spawner = platform.node.spawner();
     let not_ready = if platform.shutdown.is_cancelled() {
         "the server is about to end\n"
+    } else if platform.lead.as_ref().is_some_and(|lead| !lead.watch.is_sure()) {
+        "the store does not say that this control leads\n"
     } else if spawner.failure.is_some() {
         "the spawner has failed\n"
     } else if spawner.processes.is_empty() {

@@ -133,7 +133,7 @@ async fn back_up(
     identity: Identity,
 ) -> HandlerResult {
     identity.check_operator("copy the state")?;
-    if !platform.store.is_empty() {
+    if platform.lead.is_some() {
         let message = "the records are in etcd, which has copies of its own";
         return Err(ErrorReport::new(Code::OPTION, message)
             .hint("etcdctl snapshot save FILE, and a copy of the folder `store.folder`")

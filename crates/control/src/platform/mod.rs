@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use snowmelt_api::{Figures, SpawnerHealth, Status};
 use snowmelt_node::Node;
+use snowmelt_store::etcd::LeadWatch;
 use snowmelt_types::Tenant;
 use tokio_util::sync::CancellationToken;
 
@@ -65,9 +66,18 @@ pub(crate) struct GatewayPlatform {
     /// True where the platform ends with its client.
     pub private: bool,
     pub socket: String,
-    /// The store of records in words; empty for the file in the state folder.
-    pub store: String,
+    /// The lead of this control; `None` where the records are in the state folder.
+    pub lead: Option<PlatformLead>,
     pub started_ms: u64,
+}
+
+/// The lead of a control among several that share a store.
+#[derive(Debug)]
+pub(crate) struct PlatformLead {
+    /// The store in words.
+    pub store: String,
+    /// Whether this control leads.
+    pub watch: LeadWatch,
 }
 
 /// A time that may be set until it is needed.
@@ -134,7 +144,7 @@ impl GatewayPlatform {
             spawner,
             pool: self.pool.status(),
             image_trees: self.bursts.trees.are_of_images(),
-            store: self.store.clone(),
+            store: self.lead.as_ref().map_or_else(String::new, |lead| lead.store.clone()),
         }
     }
 }

@@ -161,7 +161,7 @@ pub(crate) async fn idle_platform() -> IdlePlatform {
         placements: placements.clone(),
     };
     let platform = GatewayPlatform {
-        store: String::new(),
+        lead: None,
         keys: Keys::open(records.clone()).await.unwrap(),
         audit: Audit::default(),
         quotas: StoredQuotas::open(placements.quotas().clone(), records.clone()).await.unwrap(),

@@ -377,7 +377,7 @@ async fn platform(
         shutdown: ending.asked.clone(),
         grace: Grace::new(if settings.private { PRIVATE_GRACE } else { GRACE }),
         private: settings.private,
-        store: leading.map_or_else(String::new, Leading::describe),
+        lead: leading.map(Leading::of_platform),
         socket: socket.display().to_string(),
         started_ms: now_ms(),
     }))

@@ -27,6 +27,7 @@ use super::{Remote, ServerSettings, StoreSettings};
 use crate::cluster::hosts::listener;
 use crate::gateway::remote_clients;
 use crate::now_ms;
+use crate::platform::PlatformLead;
 use crate::state::records::Records;
 
 /// The name of the lead of all functions of a platform.
@@ -54,9 +55,11 @@ impl Leading {
         Records::over(Arc::new(self.records.clone())).await
     }
 
-    /// The store in words, for the status.
-    pub fn describe(&self) -> String {
-        format!("{}; this control leads since revision {}", self.place, self.lead.term())
+    /// The lead as the platform shows and checks it.
+    pub fn of_platform(&self) -> PlatformLead {
+        let term = self.lead.term();
+        let store = format!("{}; this control leads since revision {term}", self.place);
+        PlatformLead { store, watch: self.lead.watch() }
     }
 
     /// Sends the term of this leader with all that hosts of the cluster are asked. They refuse what

@@ -9,6 +9,7 @@
 mod channel;
 mod connection;
 mod grpc;
+mod lead_lease;
 mod leader;
 mod leases;
 mod messages;
@@ -27,6 +28,7 @@ use tokio::sync::watch as watches;
 
 use channel::EtcdChannel;
 use grpc::CallFailure;
+pub use lead_lease::LeadWatch;
 pub use leader::{Lead, OtherLead};
 use messages::{KeyValue, RangeFound, RangeQuery, StatusRequest, StatusResponse, revision};
 pub use settings::{EtcdServer, EtcdSettings};

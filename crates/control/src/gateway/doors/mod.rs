@@ -4,10 +4,12 @@
 //! |---|---|
 //! | the routes behind each door | here |
 //! | who enters: identities, rights, quotas, and what is written down of it | `entry` |
+//! | requests while this control is not sure that it leads | `lead` |
 //! | connections of clients on other hosts | `remote_clients` |
 //! | how people log in | `login` |
 
 pub(crate) mod entry;
+mod lead;
 mod login;
 pub(crate) mod remote_clients;
 
@@ -38,10 +40,12 @@ pub(crate) fn router(platform: Arc<GatewayPlatform>, door: Door) -> Router {
     let keys = platform.keys.clone();
     let audit = platform.audit.clone();
     let gate = entry::Gate { quotas: platform.quotas.quotas().clone(), audit: audit.clone() };
+    let watch = platform.lead.as_ref().map(|lead| lead.watch.clone());
     let allowed = super::routes(platform).layer(from_fn_with_state(gate, entry::allow));
     match door {
         Door::Socket => allowed
             .layer(from_fn(entry::identify))
+            .layer(from_fn_with_state(watch, lead::led))
             .merge(of_health)
             // The user of the connection is known.
             .merge(login::router(Arc::default())),
@@ -50,6 +54,8 @@ pub(crate) fn router(platform: Arc<GatewayPlatform>, door: Door) -> Router {
             let doorkeeper = entry::Doorkeeper { keys, tokens, issuers, audit };
             allowed
                 .layer(from_fn_with_state(doorkeeper, entry::admit))
+                // Before keys are looked up: another control may have taken them back.
+                .layer(from_fn_with_state(watch, lead::led))
                 // Load balancers have no key, and who logs in has none yet.
                 .merge(of_health)
                 .merge(of_login)

@@ -50,9 +50,12 @@ async fn a_leader_that_was_cut_off_is_replaced_in_time_and_changes_nothing_later
     let first = lead(&line.store(), "one").await;
     let fenced = first.store();
     let version = fenced.put("k", "1".into(), Expect::Absent).await.unwrap();
+    let watch = first.watch();
+    watch.sure().await.unwrap();
     line.cut();
     let cut = Instant::now();
     let second = follow(&server.store(), "two").await;
+    assert!(!watch.is_sure(), "two processes are never sure at the same time");
     let replaced = cut.elapsed();
     assert!(second.term() > first.term());
     line.open();
@@ -64,6 +67,9 @@ async fn a_leader_that_was_cut_off_is_replaced_in_time_and_changes_nothing_later
     assert!(matches!(late, Error::Deposed), "{late}");
     let known = tokio::time::timeout(Duration::from_secs(20), first.lost()).await;
     known.expect("etcd says that the lease has ended");
+    let late = watch.sure().await.unwrap_err();
+    assert!(matches!(late, Error::Deposed), "{late}");
+    second.watch().sure().await.unwrap();
     assert_eq!(second.store().get("k").await.unwrap().unwrap().value, "1");
     second.store().put("k", "2".into(), Expect::Version(version)).await.unwrap();
     println!("replaced after {replaced:?}");
@@ -86,4 +92,28 @@ async fn a_leader_keeps_its_lead_over_a_restart_of_etcd() {
         Err(error) => assert!(matches!(error, Error::Deposed), "{error}"),
     }
     server.signal(Signal::TERM);
+}
+
+/// Checks that an etcd which is away for longer than a lease makes no process sure or unsure for good.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_waits_for_etcd_before_it_is_sure_again() {
+    let server = EtcdProcess::start();
+    let line = Cuttable::to(server.address()).await;
+    let leads = lead(&line.store(), "one").await;
+    let watch = leads.watch();
+    assert!(watch.is_sure());
+    line.cut();
+    while watch.is_sure() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let waiting = tokio::spawn({
+        let watch = watch.clone();
+        async move { watch.sure().await }
+    });
+    line.open();
+    // Nobody else wants to lead: the lease may be there still, or has ended.
+    match waiting.await.unwrap() {
+        Ok(()) => assert!(watch.is_sure()),
+        Err(error) => assert!(matches!(error, Error::Deposed), "{error}"),
+    }
 }

@@ -56,6 +56,19 @@ impl EtcdProcess {
     pub fn signal(&self, signal: Signal) {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, signal).unwrap();
+        // A thread on another processor may answer once more.
+        while signal == Signal::STOP && !self.is_stopped() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Whether all threads are stopped. The state follows the name, which is in parentheses.
+    fn is_stopped(&self) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        threads.flatten().all(|thread| {
+            let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_none_or(|(_, after)| after.starts_with('T'))
+        })
     }
 
     pub fn address(&self) -> SocketAddr {
