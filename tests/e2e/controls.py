@@ -5,9 +5,10 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,24 +25,94 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-@contextmanager
-def etcd(folder: Path) -> Iterator[str]:
-    """The location of a server of etcd with this folder."""
-    client, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
-    listen = ["--listen-client-urls", client, "--advertise-client-urls", client]
-    others = ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
-    others += ["--initial-cluster", f"e={peer}"]
-    with (folder / "etcd.log").open("w") as log:
-        server = subprocess.Popen(
-            ["etcd", "--name", "e", "--data-dir", str(folder / "etcd"), *listen, *others],
-            stdout=log,
-            stderr=log,
-        )
-    try:
-        yield client.replace("http://", "etcd://")
-    finally:
+class EtcdCluster:
+    """Servers of etcd with folders of their own, which are killed and started by number."""
+
+    def __init__(self, folder: Path, count: int) -> None:
+        self.folder = folder
+        self.clients = [free_port() for _ in range(count)]
+        self.peers = [free_port() for _ in range(count)]
+        self._servers: dict[int, subprocess.Popen[bytes]] = {}
+        for number in range(count):
+            self.start(number)
+
+    def start(self, number: int) -> None:
+        client = f"http://127.0.0.1:{self.clients[number]}"
+        peers = [f"http://127.0.0.1:{port}" for port in self.peers]
+        listen = ["--listen-client-urls", client, "--advertise-client-urls", client]
+        others = ["--listen-peer-urls", peers[number]]
+        others += ["--initial-advertise-peer-urls", peers[number], "--initial-cluster"]
+        others.append(",".join(f"e{at}={peer}" for at, peer in enumerate(peers)))
+        name = ["--name", f"e{number}", "--data-dir", str(self.folder / f"etcd-{number}")]
+        with (self.folder / f"etcd-{number}.log").open("a") as log:
+            server = subprocess.Popen(["etcd", *name, *listen, *others], stdout=log, stderr=log)
+        self._servers[number] = server
+
+    def kill(self, number: int) -> None:
+        server = self._servers.pop(number)
         server.kill()
         server.wait()
+
+    def stop(self) -> None:
+        for number in list(self._servers):
+            self.kill(number)
+
+    def at(self, ports: list[int]) -> str:
+        """The location of the store, by way of these ports."""
+        return "etcd://" + ",".join(f"127.0.0.1:{port}" for port in ports)
+
+
+class Line:
+    """A way to a port of this machine that can be cut: bytes then wait, and nobody is told."""
+
+    def __init__(self, target: int) -> None:
+        self._target = target
+        self._open = threading.Event()
+        self._open.set()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        self._open.clear()
+
+    def open(self) -> None:
+        self._open.set()
+
+    def close(self) -> None:
+        self.open()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._carry, args=(near,), daemon=True).start()
+
+    def _carry(self, near: socket.socket) -> None:
+        self._open.wait()
+        try:
+            far = socket.create_connection(("127.0.0.1", self._target))
+        except OSError:
+            near.close()
+            return
+        back = threading.Thread(target=self._pump, args=(far, near), daemon=True)
+        back.start()
+        self._pump(near, far)
+
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        try:
+            while part := source.recv(1 << 16):
+                self._open.wait()
+                sink.sendall(part)
+        except OSError:
+            pass
+        for end in (source, sink):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
 
 
 @dataclass
@@ -53,6 +124,9 @@ class Controls:
     folder: Path
     # Options with which each control is started besides.
     more: dict[str, list[str]] = field(default_factory=dict)
+    # The servers of etcd, and the ways of each control to them.
+    etcd: EtcdCluster | None = None
+    lines: dict[str, list[Line]] = field(default_factory=dict)
     hosts: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def status(self, name: str) -> dict[str, Any]:
@@ -92,32 +166,37 @@ class Controls:
 
 @contextmanager
 def controls(
-    folder: Path, names: list[str], more: dict[str, list[str]] | None = None
+    folder: Path, names: list[str], more: dict[str, list[str]] | None = None, servers: int = 1
 ) -> Iterator[Controls]:
-    """Controls on one etcd and one shared folder: the first one leads."""
-    with etcd(folder) as location:
-        store = {
-            "SNOWMELT_STORE_URL": location,
-            "SNOWMELT_STORE_FOLDER": str(folder / "shared"),
-        }
-        made = {name: Snowmelt(folder / name, dict(store)) for name in names}
+    """Controls on servers of etcd and one shared folder: the first one leads."""
+    etcd = EtcdCluster(folder, servers)
+    lines = {name: [Line(port) for port in etcd.clients] for name in names}
+    made: dict[str, Snowmelt] = {}
+    cluster = Controls(made, {name: f"127.0.0.1:{free_port()}" for name in names}, folder)
+    cluster.more, cluster.etcd, cluster.lines = more or {}, etcd, lines
+    try:
+        for name in names:
+            store = {
+                "SNOWMELT_STORE_URL": etcd.at([line.port for line in lines[name]]),
+                "SNOWMELT_STORE_FOLDER": str(folder / "shared"),
+            }
+            made[name] = Snowmelt(folder / name, store)
+            made[name].folder.mkdir()
+        for name in names:
+            cluster.up(name)
+        wait_for("a leader", cluster.leader)
+        yield cluster
+    finally:
+        for host in cluster.hosts:
+            host.send_signal(signal.SIGTERM)
+        for host in cluster.hosts:
+            host.wait(30)
         for control in made.values():
-            control.folder.mkdir()
-        listen = {name: f"127.0.0.1:{free_port()}" for name in names}
-        cluster = Controls(made, listen, folder, more or {})
-        try:
-            for name in names:
-                cluster.up(name)
-            wait_for("a leader", cluster.leader)
-            yield cluster
-        finally:
-            for host in cluster.hosts:
-                host.send_signal(signal.SIGTERM)
-            for host in cluster.hosts:
-                host.wait(30)
-            for control in made.values():
-                if (control.folder / "state/snowmelt.sock").exists():
-                    control.run("down", "--grace", "0s")
+            if (control.folder / "state/snowmelt.sock").exists():
+                control.run("down", "--grace", "0s")
+        for each in [line for of_one in lines.values() for line in of_one]:
+            each.close()
+        etcd.stop()
 
 
 def replaced(cluster: Controls, old: str) -> tuple[str, float]:
