@@ -60,6 +60,7 @@ pub(crate) fn scalars() -> Vec<Arc<ScalarUDF>> {
         text::uuids::all(),
     ];
     let pairs = multiples::all().into_iter().chain(times::zones::all());
+    let pairs = pairs.chain(exclusions::mean());
     let plain = plain.into_iter().flatten().chain(pairs).map(ScalarUDF::from);
     let all = times::epoch::all().into_iter().map(ScalarUDF::from).chain(plain);
     let mut all: Vec<_> = all.map(Arc::new).collect();
