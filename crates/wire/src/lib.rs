@@ -13,6 +13,7 @@
 //! | `frames` | frames with descriptors, and Arrow batches in them |
 //! | `functions` | messages between the platform and instances of a user's code |
 //! | `tasks` | messages between the platform and query workers |
+//! | `json` | the JSON of maps, which the command and the functions of SQL write |
 //! | `driver` | messages between the platform and the driver of a query |
 
 mod driver;
@@ -20,6 +21,7 @@ mod error;
 mod frame_kind;
 mod frames;
 mod functions;
+mod json;
 mod tasks;
 
 pub use driver::{
@@ -39,6 +41,7 @@ pub use functions::{
     FailureKind, FunctionFailure, Load, LoadReport, Mode, OnError, Signature, SourceCode,
     Statement, UdfKind,
 };
+pub use json::TextKeys;
 pub use tasks::{
     Clean, EXCHANGES, Edge, ExchangeOptions, FileGrant, GangAsk, GangTask, Grants, HostOutputs,
     HttpSource, KeptFooter, KeyRange, LocalFile, MARK_KEY_BYTES, MAX_FOOTERS, MAX_KEPT_FOOTER,

@@ -8,6 +8,8 @@
 //! |---|---|
 //! | `column_function` | a function of columns by its name, its types and its computation |
 //! | `scalars`, `multiples` | types, bits, timestamps and intervals of numbers |
+//! | `numbers` | `even` and `bar` |
+//! | `structs` | structs with further fields |
 //! | `text`, `format_strings` | texts, regular expressions, `printf` and `format` |
 //! | `times` | ages, epochs and time zones |
 //! | `lists`, `json` | lists and JSON |
@@ -20,8 +22,10 @@ mod format_strings;
 mod json;
 mod lists;
 mod multiples;
+mod numbers;
 mod samples;
 mod scalars;
+mod structs;
 mod text;
 mod times;
 
@@ -58,8 +62,13 @@ pub(crate) fn scalars() -> Vec<Arc<ScalarUDF>> {
         lists::sums::all(),
         format_strings::all(),
         text::uuids::all(),
+        text::paths::all(),
+        text::distance::all(),
+        numbers::all(),
+        structs::all(),
     ];
     let pairs = multiples::all().into_iter().chain(times::zones::all());
+    let pairs = pairs.chain(exclusions::mean());
     let plain = plain.into_iter().flatten().chain(pairs).map(ScalarUDF::from);
     let all = times::epoch::all().into_iter().map(ScalarUDF::from).chain(plain);
     let mut all: Vec<_> = all.map(Arc::new).collect();

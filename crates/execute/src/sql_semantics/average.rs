@@ -97,7 +97,11 @@ impl AggregateUDFImpl for RoundedAverage {
 }
 
 /// The averages of sums by their counts; null where nothing was counted.
-fn averages(counts: &ArrayRef, sums: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
+pub(crate) fn averages(
+    counts: &ArrayRef,
+    sums: &ArrayRef,
+    data_type: &DataType,
+) -> Result<ArrayRef> {
     let counts = counts.as_primitive::<UInt64Type>();
     let counted: Decimal128Array =
         counts.iter().map(|count| count.filter(|count| *count > 0).map(i128::from)).collect();

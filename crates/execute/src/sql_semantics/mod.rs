@@ -49,6 +49,7 @@ use datafusion::execution::FunctionRegistry;
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
 use snowmelt_types::{Code, ErrorReport};
 
+pub(crate) use average::averages;
 pub use identity::WRITTEN;
 pub use intervals::{CompareIntervals, OrderWindows};
 pub use repetition::repeated;

@@ -20,6 +20,9 @@ use super::semantics::call;
 /// Functions that give a list, and rows where they are called in FROM.
 const SERIES: [&str; 2] = ["generate_series", "range"];
 
+/// The function that gives the parts of a text as rows.
+const SPLIT: &str = "regexp_split_to_table";
+
 const ORDINALITY: (&str, &str) = (
     "WITH ORDINALITY numbers the rows of unnest, generate_series and range only",
     "number other rows with row_number() OVER (ORDER BY …), or in the table function",
@@ -126,6 +129,7 @@ impl Tables {
         let is_series = SERIES.contains(&name.as_str());
         let array_exprs = match name.as_str() {
             "unnest" => args,
+            SPLIT if args.len() == 2 => vec![call("regexp_split_to_array", args)],
             name if is_series && (with_ordinality || args.iter().any(has_column)) => {
                 vec![call(name, args)]
             }

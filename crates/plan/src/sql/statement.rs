@@ -8,8 +8,8 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::parser::{DFParserBuilder, Statement as DfStatement};
 use datafusion::sql::sqlparser::ast::{
-    Expr, ObjectName, ObjectNamePart, Query, Select, SetExpr, Statement as SqlStatement, Visit,
-    Visitor,
+    Expr, ObjectName, ObjectNamePart, Query, Select, SelectItem, SetExpr,
+    Statement as SqlStatement, Visit, Visitor,
 };
 use snowmelt_execute::sql_semantics;
 use snowmelt_types::{Code, ErrorReport};
@@ -210,7 +210,10 @@ impl Visitor for ReadOnlyCheck {
     }
 
     fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<Error> {
-        match equivalents::refused_groups(select) {
+        let refusal = equivalents::refused_groups(select)
+            .or_else(|| equivalents::refused_values(select))
+            .or_else(|| refused_star(select));
+        match refusal {
             Some((message, hint)) => ControlFlow::Break(refused(message, hint)),
             None => ControlFlow::Continue(()),
         }
@@ -238,6 +241,20 @@ impl Visitor for ReadOnlyCheck {
             None => ControlFlow::Continue(()),
         }
     }
+}
+
+/// The planner takes `t.* ILIKE 'a'` for all columns of the table.
+fn refused_star(select: &Select) -> Option<(&'static str, &'static str)> {
+    let is_star = |item: &SelectItem| match item {
+        SelectItem::Wildcard(options) | SelectItem::QualifiedWildcard(_, options) => {
+            options.opt_ilike.is_some()
+        }
+        _ => false,
+    };
+    select.projection.iter().any(is_star).then_some((
+        "a condition of the columns of one table is not supported",
+        "write * LIKE 'a%', which is of the columns of all tables, or take them in a subquery",
+    ))
 }
 
 fn writes(body: &SetExpr) -> Option<String> {

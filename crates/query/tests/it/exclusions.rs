@@ -302,3 +302,39 @@ async fn all_rows_of_large_partitions() {
     assert_eq!(rows, ["ALGERIA"]);
     assert!(!names.contains("excluding") && names.starts_with("max(n_name)"), "{names}");
 }
+
+/// The average of decimals is one, as without EXCLUDE, also where it is written as two frames.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_average_has_the_type_that_it_has_without_exclude() {
+    let frames = ["rows", "groups", "range"].map(|unit| {
+        ["no others", "current row", "group", "ties"].map(|kind| {
+            format!("order by k {unit} between unbounded preceding and current row exclude {kind}")
+        })
+    });
+    for (value, data_type) in [
+        ("n::decimal(5, 2)", "DECIMAL(9, 6)"),
+        ("n::decimal(38, 30)", "DECIMAL(38, 34)"),
+        ("n", "DOUBLE"),
+        ("n::real", "DOUBLE"),
+    ] {
+        for over in frames.iter().flatten() {
+            let sql = format!("select distinct typeof(avg({value}) over ({over})) from {V}");
+            assert_eq!(table(&sql, 2).await.unwrap().1, [data_type], "{sql}");
+        }
+    }
+    let whole = "rows between unbounded preceding and unbounded following";
+    for (over, expected) in [
+        (
+            format!("order by i {whole} exclude current row"),
+            "3.500000|3.333333|3.142857|3.166667|3.000000|2.833333|2.666667|3.500000",
+        ),
+        (format!("partition by i {whole} exclude current row"), "|||||||"),
+        (
+            "order by k groups between 1 preceding and current row exclude group".to_owned(),
+            "||1.500000|1.500000|1.500000|3.500000|5.000000|5.000000",
+        ),
+    ] {
+        let sql = format!("select avg(n::decimal(5, 2)) over ({over}) as r from {V} order by i");
+        assert_eq!(table(&sql, 2).await.unwrap().1.join("|"), expected, "{sql}");
+    }
+}

@@ -16,6 +16,7 @@ mod everyday;
 mod everyday_clauses;
 mod everyday_forms;
 mod everyday_json;
+mod everyday_more;
 mod everyday_values;
 mod exact_arguments;
 mod exchange;

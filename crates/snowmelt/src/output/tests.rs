@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use ::arrow::array::builder::{BooleanBuilder, Date32Builder, MapBuilder};
 use ::arrow::array::*;
 use ::arrow::datatypes::{Int32Type, Schema};
 
@@ -44,6 +45,19 @@ fn written(
 
 fn text(format: OutputFormat, batches: &[RecordBatch]) -> String {
     String::from_utf8(written(format, &batches[0].schema(), batches).unwrap()).unwrap()
+}
+
+fn with_map() -> RecordBatch {
+    let mut maps = MapBuilder::new(None, Date32Builder::new(), BooleanBuilder::new());
+    maps.keys().append_value(20_778);
+    maps.values().append_value(true);
+    maps.append(true).unwrap();
+    RecordBatch::try_from_iter([("map", Arc::new(maps.finish()) as ArrayRef)]).unwrap()
+}
+
+#[test]
+fn keys_of_maps_are_texts_in_json() {
+    assert_eq!(text(OutputFormat::Json, &[with_map()]), "{\"map\":{\"2026-11-21\":true}}\n");
 }
 
 #[test]

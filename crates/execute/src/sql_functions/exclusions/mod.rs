@@ -6,6 +6,7 @@
 //! argument is the condition of FILTER.
 
 mod frame;
+mod mean;
 mod partition;
 
 use std::sync::Arc;
@@ -21,6 +22,8 @@ use datafusion::logical_expr::{
 use datafusion::physical_plan::PhysicalExpr;
 
 use frame::Excluded;
+pub use mean::MEAN;
+pub(super) use mean::all as mean;
 use partition::{Aggregation, Chosen, Partition};
 
 /// The aggregates that take frames with EXCLUDE.

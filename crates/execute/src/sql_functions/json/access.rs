@@ -144,6 +144,11 @@ impl<'t> JsonText<'t> {
         }
     }
 
+    /// Returns the value with all that is in it.
+    pub(super) fn value(self) -> Result<serde_json::Value> {
+        parsed(self.0)
+    }
+
     /// Returns the value's text without spaces between its parts.
     pub(super) fn minified(self) -> String {
         let mut inside = false;

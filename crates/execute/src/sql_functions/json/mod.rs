@@ -2,6 +2,7 @@
 //! text, without the spaces between its parts.
 
 mod access;
+mod contains;
 mod path;
 mod writer;
 
@@ -71,6 +72,15 @@ pub(super) fn all() -> Vec<Plain> {
             (1, 2),
             |types, _| of_json(types, list()),
             |columns, _| lists(each(columns, |value| value.map(|value| value.keys()).transpose())?),
+        ),
+        Plain::new(
+            "json_contains",
+            (2, 2),
+            |types, _| {
+                of_json(&types[..1], DataType::Boolean)?;
+                of_json(&types[1..], DataType::Boolean)
+            },
+            |columns, _| contains::all(columns),
         ),
         Plain::new("to_json", (1, 1), text, |columns, _| writer::values(&columns[0])),
         Plain::new("json_array", (0, ANY), text, |columns, _| writer::arrays(columns)),

@@ -8,12 +8,14 @@ use arrow::datatypes::{DataType, Field, FieldRef};
 use arrow::json::writer::{EncoderOptions, make_encoder};
 use datafusion::common::{DataFusionError, exec_err};
 use datafusion::error::Result;
+use snowmelt_wire::TextKeys;
 
 use super::wrong;
 
 fn options() -> EncoderOptions {
     EncoderOptions::default()
         .with_explicit_nulls(true)
+        .with_encoder_factory(Arc::new(TextKeys))
         .with_timestamp_format("%Y-%m-%d %H:%M:%S%.f".to_owned())
         .with_timestamp_tz_format("%Y-%m-%d %H:%M:%S%.f%:z".to_owned())
 }

@@ -1,4 +1,4 @@
-//! Digits of numbers and bytes: `hex`, `bin`, and `octet_length` of texts and bytes.
+//! Bytes of texts, and digits of numbers and bytes: `hex`, `bin`, and `octet_length` of texts and bytes.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use arrow::datatypes::{DataType, Int64Type, UInt64Type};
 use datafusion::common::{ScalarValue, plan_err};
 use datafusion::error::Result;
 
-use crate::sql_functions::column_function::Plain;
+use crate::sql_functions::column_function::{Plain, wrong};
 
 pub(crate) fn all() -> Vec<Plain> {
     vec![
@@ -17,6 +17,10 @@ pub(crate) fn all() -> Vec<Plain> {
         Plain::new("bin", (1, 1), bin_type, |columns, _| {
             of_bits(&columns[0], |bits| format!("{bits:b}"))
         }),
+        Plain::new("bytes_of_text", (1, 1), bytes_type, |columns, _| {
+            Ok(cast(&columns[0], &DataType::Binary)?)
+        }),
+        Plain::new("text_of_bytes", (1, 1), decoded_type, |columns, _| decoded(&columns[0])),
         Plain::new("octet_length", (1, 1), octets_type, |columns, to| octets(&columns[0], to)),
     ]
 }
@@ -55,6 +59,34 @@ fn octets_type(types: &[DataType], _: &[Option<&ScalarValue>]) -> Result<DataTyp
         [of] if is_text(of) || is_bytes(of) || of.is_null() => Ok(DataType::Int32),
         _ => plan_err!("`octet_length` takes a text or bytes"),
     }
+}
+
+fn bytes_type(types: &[DataType], _: &[Option<&ScalarValue>]) -> Result<DataType> {
+    match types {
+        [of] if of.is_null() || of.is_string() => Ok(DataType::Binary),
+        _ => plan_err!("`encode` of one argument takes a text"),
+    }
+}
+
+fn decoded_type(types: &[DataType], _: &[Option<&ScalarValue>]) -> Result<DataType> {
+    match types {
+        [of] if of.is_null() || is_bytes(of) => Ok(DataType::Utf8),
+        _ => plan_err!("`decode` of one argument takes bytes"),
+    }
+}
+
+/// Returns the texts that bytes are in UTF-8.
+fn decoded(column: &ArrayRef) -> Result<ArrayRef> {
+    let bytes = cast(column, &DataType::Binary)?;
+    let text = |bytes: Option<&[u8]>| match bytes.map(std::str::from_utf8).transpose() {
+        Ok(text) => Ok(text.map(str::to_owned)),
+        Err(_) => {
+            let message = "bytes are no text in UTF-8".to_owned();
+            Err(wrong(message, "show them as digits: hex(x)"))
+        }
+    };
+    let texts = bytes.as_binary::<i32>().iter().map(text);
+    Ok(Arc::new(texts.collect::<Result<StringArray>>()?))
 }
 
 fn octets(column: &ArrayRef, to: &DataType) -> Result<ArrayRef> {

@@ -1,7 +1,9 @@
-//! Functions of text: lengths, digits, regular expressions, UUIDs.
+//! Functions of text: lengths, digits, distances, regular expressions, paths, UUIDs.
 
 pub(super) mod digits;
+pub(super) mod distance;
 pub(super) mod length;
+pub(super) mod paths;
 pub(super) mod regexp_extract;
 pub(super) mod regexps;
 pub(super) mod uuids;

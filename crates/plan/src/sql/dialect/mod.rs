@@ -6,11 +6,12 @@
 //! dialect takes it as an exclusive or that binds weaker than `+`. `->` and `->>` bind tighter than
 //! comparisons. `1_000` is a number. `x GLOB 'a*'`, `lambda x: x + 1`, `[x + 1 for x in l]`, and
 //! the statements PIVOT and UNPIVOT are read as in DuckDB, GROUPING SETS inside of GROUPING SETS as in
-//! SQL. All else is the generic dialect's.
+//! SQL, and `5!` is a factorial. All else is the generic dialect's.
 
 mod between;
 mod comprehensions;
 mod exclusions;
+mod forms;
 mod groups;
 mod pivots;
 mod tokens;
@@ -143,6 +144,10 @@ impl Dialect for PostgresLike {
     }
 
     fn supports_order_by_all(&self) -> bool {
+        true
+    }
+
+    fn supports_factorial_operator(&self) -> bool {
         true
     }
 

@@ -8,6 +8,7 @@
 //! - `10%` of a sample is `10 PERCENT`, and USING SAMPLE behind the only table of FROM is TABLESAMPLE.
 //! - ASOF before a join has the part of GLOBAL, a word of another database that marks a join of any
 //!   kind: the parser knows ASOF only with a clause of its own. That other word is none here.
+//! - Other forms of DuckDB are those of [`super::forms`].
 //! - EXCLUDE in the frame of a window marks the window ([`super::exclusions`]).
 //!
 //! Every word keeps its place in the text.
@@ -20,7 +21,7 @@ use datafusion::sql::sqlparser::tokenizer::{
     Location, Token, TokenWithSpan, Tokenizer, Whitespace, Word,
 };
 
-use super::exclusions;
+use super::{exclusions, forms};
 
 /// Functions whose arguments may be lambdas.
 const TAKE_LAMBDAS: [&str; 16] = [
@@ -45,7 +46,7 @@ const TAKE_LAMBDAS: [&str; 16] = [
 /// The words of a text.
 pub(crate) fn of(sql: &str, dialect: &dyn Dialect) -> Result<Vec<TokenWithSpan>> {
     let tokens = Tokenizer::new(dialect, sql).tokenize_with_location();
-    let tokens = integers(tokens.map_err(ParserError::from)?, sql);
+    let tokens = forms::written(integers(tokens.map_err(ParserError::from)?, sql))?;
     Ok(exclusions::marked(lambdas(nearest(percent(samples(tokens))))))
 }
 

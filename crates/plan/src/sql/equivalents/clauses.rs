@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, BinaryOperator, CastKind, DataType, Expr, Fetch, LimitClause, OrderByExpr,
     OrderByKind, Query, Select, SelectItem, SetExpr, Subscript, TableFactor, UnaryOperator, Value,
-    Visit, VisitMut, Visitor, VisitorMut,
+    Visit, VisitMut, Visitor, VisitorMut, visit_expressions,
 };
 
 use super::functions::binary;
@@ -19,6 +19,11 @@ pub(crate) fn refused(query: &Query) -> Option<(&'static str, &'static str)> {
     if query.limit_clause.as_ref().is_some_and(has_subquery) {
         let hint = "run the subquery first, and pass its number as a parameter: LIMIT ?";
         return Some(("LIMIT and OFFSET take numbers, and no subquery", hint));
+    }
+    if query.limit_clause.as_ref().is_some_and(has_column) {
+        let hint = "number the rows in a subquery: row_number() OVER (PARTITION BY … ORDER BY …) AS n, \
+                    and compare n with the column";
+        return Some(("LIMIT and OFFSET take numbers, and no columns", hint));
     }
     match &query.fetch {
         Some(Fetch { with_ties: true, .. }) => Some((
@@ -46,6 +51,15 @@ fn has_subquery(clause: &LimitClause) -> bool {
         }
     }
     Visit::visit(clause, &mut Find).is_break()
+}
+
+fn has_column(clause: &LimitClause) -> bool {
+    let is_column = |expr: &Expr| matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_));
+    let found = visit_expressions(clause, |expr| match is_column(expr) {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
+    });
+    found.is_break()
 }
 
 fn has_limit(query: &Query) -> bool {
@@ -143,6 +157,9 @@ pub(super) fn write_parts(expr: &mut Expr) {
             if let Some(written) = intervals::written(interval) {
                 *expr = written;
             }
+        }
+        Expr::UnaryOp { op: UnaryOperator::PGPostfixFactorial, expr: of } => {
+            *expr = call("factorial", vec![of.as_ref().clone()]);
         }
         Expr::UnaryOp { op: UnaryOperator::BitwiseNot, expr: of } => {
             let all = Expr::UnaryOp { op: UnaryOperator::Minus, expr: Box::new(number("1")) };

@@ -6,15 +6,15 @@
 //! frame. Functions that have no frame, such as `rank`, leave nothing out.
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CastKind, DataType, DuplicateTreatment, Expr, Function, FunctionArg,
-    FunctionArgExpr, FunctionArgumentClause, FunctionArguments, Ident, ObjectName, Value,
-    WindowFrame, WindowFrameBound, WindowFrameUnits, WindowSpec, WindowType,
+    BinaryOperator, DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr,
+    FunctionArgumentClause, FunctionArguments, Ident, ObjectName, Value, WindowFrame,
+    WindowFrameBound, WindowFrameUnits, WindowSpec, WindowType,
 };
 use snowmelt_execute::sql_functions::exclusions;
 
 use super::functions::binary;
 use super::plain_name;
-use crate::sql::semantics::{call, cast};
+use crate::sql::semantics::call;
 
 /// Why a window with EXCLUDE is refused, with a hint.
 pub(crate) fn refused(expr: &Expr) -> Option<(&'static str, &'static str)> {
@@ -127,10 +127,13 @@ fn in_parts(
         "min" => Some(call("least", parts("min"))),
         "max" => Some(call("greatest", parts("max"))),
         "avg" | "mean" => {
-            let all = cast(CastKind::Cast, known_sum(parts("sum"))?, DataType::DoublePrecision);
-            let zero = Expr::Value(Value::Number("0".to_owned(), false).into());
-            let count = call("nullif", vec![sum(&parts("count"))?, zero]);
-            Some(binary(all, BinaryOperator::Divide, count))
+            let mut none = part("avg", frames.first()?);
+            if let Expr::Function(none) = &mut none {
+                none.filter = Some(Box::new(Expr::Value(Value::Boolean(false).into())));
+            }
+            // It has the type of the average, which the sum does not tell.
+            let args = vec![known_sum(parts("sum"))?, sum(&parts("count"))?, none];
+            Some(call(exclusions::MEAN, args))
         }
         _ => None,
     }

@@ -1,11 +1,11 @@
 //! Functions of one value.
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
+    AccessExpr, BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
     FunctionArguments, Ident, ObjectName, UnaryOperator, Value,
 };
 
-use super::{lists, patterns};
+use super::{lists, text};
 use crate::sql::semantics::{call, cast, quoted, when};
 
 /// Functions that have another name here, with the same arguments. Sorted by name.
@@ -55,7 +55,7 @@ const RENAMED: [(&str, &str); 42] = [
 ];
 
 /// Functions that are written otherwise, for "did you mean".
-const WRITTEN: [&str; 12] = [
+const WRITTEN: [&str; 19] = [
     "if",
     "iff",
     "ifnull",
@@ -68,6 +68,13 @@ const WRITTEN: [&str; 12] = [
     "arg_max",
     "arg_min",
     "group_concat",
+    "array",
+    "isoyear",
+    "list_unique",
+    "map_contains",
+    "map_contains_value",
+    "regexp_split_to_table",
+    "time_bucket",
 ];
 
 /// Returns the names that can be called although no function has them.
@@ -97,9 +104,20 @@ pub(super) fn written(name: &str, args: &[Expr]) -> Option<Expr> {
         ("age", [of]) => Some(call("age", vec![call("current_date", Vec::new()), of.clone()])),
         ("mod", [left, right]) => Some(binary(left.clone(), BinaryOperator::Modulo, right.clone())),
         ("regexp_full_match", [of, pattern]) => {
-            let whole = patterns::of_whole_text(pattern)?;
+            let whole = of_whole_text(pattern)?;
             Some(call("regexp_like", vec![of.clone(), whole]))
         }
+        ("list_unique" | "array_unique", [list]) => {
+            Some(call("list_count", vec![call("array_distinct", vec![list.clone()])]))
+        }
+        ("map_contains", [map, key]) => has("map_keys", map, key),
+        ("map_contains_value", [map, value]) => has("map_values", map, value),
+        ("regexp_split_to_table", [of, pattern]) => {
+            let parts = call("regexp_split_to_array", vec![of.clone(), pattern.clone()]);
+            Some(call("unnest", vec![parts]))
+        }
+        ("encode", [of]) => Some(call("bytes_of_text", vec![of.clone()])),
+        ("decode", [of]) => Some(call("text_of_bytes", vec![of.clone()])),
         ("unhex" | "from_hex", [digits]) => decoded(digits, "hex"),
         ("from_base64", [text]) => decoded(text, "base64"),
         ("to_base64" | "base64", [of]) => {
@@ -117,6 +135,16 @@ pub(super) fn written(name: &str, args: &[Expr]) -> Option<Expr> {
         ("isfinite", [of]) => Some(magnitude(of, BinaryOperator::Lt)),
         _ => None,
     }
+}
+
+/// A pattern in quotes as one of the whole text.
+fn of_whole_text(pattern: &Expr) -> Option<Expr> {
+    Some(quoted(&format!("^(?:{})$", text(pattern)?)))
+}
+
+/// Whether the list of a map's keys or values has one.
+fn has(list: &str, map: &Expr, one: &Expr) -> Option<Expr> {
+    Some(call("array_has", vec![call(list, vec![map.clone()]), one.clone()]))
 }
 
 fn sorted(list: &Expr, order: &str) -> Expr {
@@ -142,17 +170,99 @@ fn magnitude(of: &Expr, op: BinaryOperator) -> Expr {
     binary(without_sign, op, double(quoted("Infinity")))
 }
 
+/// A function behind its first argument: `x.upper()` is `upper(x)`.
+pub(super) fn method(expr: &Expr) -> Option<Expr> {
+    match expr {
+        Expr::Function(function) => {
+            let idents: Option<Vec<Ident>> =
+                function.name.0.iter().map(|part| part.as_ident().cloned()).collect();
+            let mut path = idents?;
+            let name = path.pop()?;
+            let of = match path.as_slice() {
+                [] => return None,
+                [schema] if SCHEMAS.contains(&schema.value.to_lowercase().as_str()) => None,
+                [column] => Some(Expr::Identifier(column.clone())),
+                _ => Some(Expr::CompoundIdentifier(path)),
+            };
+            with_first(function, name, of)
+        }
+        Expr::CompoundFieldAccess { root, access_chain } => {
+            let mut of = root.as_ref().clone();
+            let mut members = Vec::new();
+            for access in access_chain {
+                match access {
+                    AccessExpr::Dot(Expr::Function(function)) => {
+                        // Of `s.a.f()` the parser makes the function `a.f` of `s`.
+                        let (name, path) = function.name.0.split_last()?;
+                        for part in path {
+                            let part = Expr::Identifier(part.as_ident()?.clone());
+                            members.push(AccessExpr::Dot(part));
+                        }
+                        let name = name.as_ident()?.clone();
+                        of = with_first(function, name, Some(member(of, &mut members)))?;
+                    }
+                    other => members.push(other.clone()),
+                }
+            }
+            let is_call =
+                |access: &AccessExpr| matches!(access, AccessExpr::Dot(Expr::Function(_)));
+            access_chain.iter().any(is_call).then(|| member(of, &mut members))
+        }
+        _ => None,
+    }
+}
+
+/// Schemas of the built-in functions in PostgreSQL and DuckDB.
+const SCHEMAS: [&str; 3] = ["main", "pg_catalog", "system"];
+
+fn member(of: Expr, members: &mut Vec<AccessExpr>) -> Expr {
+    match std::mem::take(members) {
+        none if none.is_empty() => of,
+        access_chain => Expr::CompoundFieldAccess { root: Box::new(of), access_chain },
+    }
+}
+
+/// The call of a function by its name, with one more argument before the others.
+fn with_first(function: &Function, name: Ident, of: Option<Expr>) -> Option<Expr> {
+    let mut function = function.clone();
+    function.name = ObjectName::from(vec![name]);
+    let FunctionArguments::List(list) = &mut function.args else { return None };
+    if let Some(of) = of {
+        list.args.insert(0, FunctionArg::Unnamed(FunctionArgExpr::Expr(of)));
+    }
+    Some(Expr::Function(function))
+}
+
 /// `struct_pack(a := 1)` as `named_struct('a', 1)`.
 pub(super) fn struct_pack(function: &Function) -> Option<Expr> {
+    Some(call("named_struct", named_parts(function, 0)?))
+}
+
+/// `struct_insert(s, a := 1)` as `struct_insert(s, 'a', 1)`.
+pub(super) fn struct_insert(name: &str, function: &Function) -> Option<Expr> {
+    if name != "struct_insert" {
+        return None;
+    }
+    let FunctionArguments::List(list) = &function.args else { return None };
+    let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(of))) = list.args.first() else {
+        return None;
+    };
+    let mut parts = named_parts(function, 1)?;
+    parts.insert(0, of.clone());
+    Some(call("struct_insert", parts))
+}
+
+/// The names and values of named arguments, behind some that have no names.
+fn named_parts(function: &Function, unnamed: usize) -> Option<Vec<Expr>> {
     let FunctionArguments::List(list) = &function.args else { return None };
     let mut parts = Vec::new();
-    for arg in &list.args {
+    for arg in list.args.iter().skip(unnamed) {
         let FunctionArg::Named { name, arg: FunctionArgExpr::Expr(value), .. } = arg else {
             return None;
         };
         parts.extend([quoted(&name.value), value.clone()]);
     }
-    Some(call("named_struct", parts))
+    Some(parts)
 }
 
 pub(super) fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {

@@ -12,9 +12,9 @@ mod groups;
 mod hints;
 mod intervals;
 mod lists;
-mod patterns;
 mod rows;
 mod scalars;
+mod subqueries;
 mod templates;
 mod times;
 mod types;
@@ -35,6 +35,7 @@ pub(crate) use exclusions::refused as refused_frame;
 pub(crate) use functions::known;
 pub(crate) use groups::refused as refused_groups;
 pub(crate) use hints::{of_unknown_function, of_wrong_text};
+pub(crate) use subqueries::refused as refused_values;
 
 /// Whether there is a function of this name.
 pub(crate) type Exists<'a> = &'a dyn Fn(&str) -> bool;
@@ -76,6 +77,9 @@ impl VisitorMut for EquivalentWriter<'_> {
         {
             scalars::keep(query);
         }
+        if let Some(written) = subqueries::membership(expr).or_else(|| functions::method(expr)) {
+            *expr = written;
+        }
         ControlFlow::Continue(())
     }
 
@@ -93,8 +97,10 @@ impl VisitorMut for EquivalentWriter<'_> {
         }
         if let Expr::Function(function) = expr
             && let Some(name) = plain_name(function)
-            && let Some(list) =
-                lists::quantiles(&name, function).or_else(|| lists::extremes(&name, function))
+            && let Some(list) = lists::quantiles(&name, function)
+                .or_else(|| lists::extremes(&name, function))
+                .or_else(|| subqueries::array(&name, function))
+                .or_else(|| functions::struct_insert(&name, function))
         {
             *expr = list;
         }
@@ -123,10 +129,12 @@ fn plain_name(function: &Function) -> Option<String> {
 }
 
 /// Calls with one argument of functions that take more: `age(x)` is `age(current_date, x)`,
-/// `list_first(l)` needs no condition, and `list_sort(l)` has nulls last, as ORDER BY.
+/// `list_first(l)` needs no condition, `list_sort(l)` has nulls last, as ORDER BY, and `encode(x)` is
+/// that of UTF-8.
 fn lacks_argument(name: &str, function: &Function) -> bool {
-    matches!(name, "age" | "list_first" | "array_first" | "list_sort" | "array_sort")
-        && arguments(function).is_some_and(|args| args.len() == 1)
+    const WITH_MORE: [&str; 7] =
+        ["age", "array_first", "array_sort", "decode", "encode", "list_first", "list_sort"];
+    WITH_MORE.contains(&name) && arguments(function).is_some_and(|args| args.len() == 1)
 }
 
 fn of_call(name: &str, function: &Function) -> Option<Expr> {

@@ -35,6 +35,7 @@ pub(super) fn written(name: &str, args: &[Expr]) -> Option<Expr> {
     }
     match (name, args) {
         ("weekday", [of]) => Some(part_of("dow", of)),
+        ("isoyear", [of]) => Some(part_of("isoyear", of)),
         ("isodow", [of]) => Some(from_monday(of)),
         ("date", [of]) => Some(cast(CastKind::Cast, of.clone(), DataType::Date)),
         ("dayname", [of]) => Some(call("to_char", vec![of.clone(), quoted("%A")])),
@@ -52,6 +53,12 @@ pub(super) fn written(name: &str, args: &[Expr]) -> Option<Expr> {
         ("century", [of]) => years_in("century", of),
         ("millennium", [of]) => years_in("millennium", of),
         ("time_bucket", [width, of]) => bucket(width, of),
+        ("time_bucket", [width, of, Expr::Interval(offset)]) => {
+            let offset = Expr::Interval(offset.clone());
+            let before = binary(of.clone(), BinaryOperator::Minus, offset.clone());
+            Some(binary(bucket(width, &before)?, BinaryOperator::Plus, offset))
+        }
+        ("time_bucket", [width, of, origin]) => bucket_from(width, of, Some(origin)),
         ("last_day", [of]) => Some(last_day(of)),
         ("strftime", [of, format]) => {
             let format = quoted(&shown_format(text(format)?)?);
@@ -158,6 +165,11 @@ pub(super) fn years_in(part: &str, of: &Expr) -> Option<Expr> {
 /// The begin of the interval in which a time is. Intervals of months begin in January 2000, others on
 /// the first Monday of that year.
 fn bucket(width: &Expr, of: &Expr) -> Option<Expr> {
+    bucket_from(width, of, None)
+}
+
+/// The begin of such an interval, where they begin at `origin`. Those of months begin with its month.
+fn bucket_from(width: &Expr, of: &Expr, origin: Option<&Expr>) -> Option<Expr> {
     let Expr::Interval(Interval { value, leading_field, .. }) = width else { return None };
     let unit = match leading_field {
         Some(field) => field.to_string().to_lowercase(),
@@ -166,12 +178,16 @@ fn bucket(width: &Expr, of: &Expr) -> Option<Expr> {
     let of_months = ["mon", "quarter", "year", "decade", "centur"];
     let is_of_months = of_months.iter().any(|name| unit.contains(name));
     let is_of_days = ["day", "week", "hour", "min", "sec"].iter().any(|name| unit.contains(name));
-    let origin = match (is_of_months, is_of_days) {
-        (true, false) => "2000-01-01 00:00:00",
-        (false, true) => "2000-01-03 00:00:00",
+    let origin = match (is_of_months, is_of_days, origin) {
+        (true, false, None) => timestamp(quoted("2000-01-01 00:00:00")),
+        (false, true, None) => timestamp(quoted("2000-01-03 00:00:00")),
+        (true, false, Some(origin)) => {
+            call("date_trunc", vec![quoted("month"), timestamp(origin.clone())])
+        }
+        (false, true, Some(origin)) => timestamp(origin.clone()),
         _ => return None,
     };
-    Some(call("date_bin", vec![width.clone(), of.clone(), timestamp(quoted(origin))]))
+    Some(call("date_bin", vec![width.clone(), of.clone(), origin]))
 }
 
 /// The last day of the month.

@@ -17,6 +17,9 @@ use super::internals::{
 use crate::Error;
 use crate::sql::equivalents::{of_unknown_function, of_wrong_text};
 
+/// Functions in FROM whose column may have another name than theirs.
+const SERIES: [&str; 3] = ["generate_series", "range", "unnest"];
+
 /// A position in the SQL: line and column, both from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Position {
@@ -96,6 +99,12 @@ fn schema(error: &SchemaError) -> Option<(ErrorReport, Option<String>)> {
             let tables = valid_fields.iter().filter_map(|f| Some(f.relation.as_ref()?.to_string()));
             let report = match unknown_qualifier(field, tables.collect()) {
                 Some(report) => report,
+                None if SERIES.contains(&field.name.as_str()) => {
+                    let message = format!("there is no column `{}`", field.name);
+                    let hint = "the only column of unnest, range and generate_series has the name of its table: \
+                                SELECT r FROM range(3) AS r";
+                    ErrorReport::new(Code::SQL_NAME, message).hint(hint)
+                }
                 None => {
                     let message = format!("there is no column `{}`", field.name);
                     unknown_name(message, &field.name, columns, "the columns are")

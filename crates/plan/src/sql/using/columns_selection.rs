@@ -5,6 +5,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use regex::Regex;
 
+use super::column_conditions::holds;
 use super::columns::Named;
 use super::select::left_out;
 
@@ -32,6 +33,12 @@ pub(super) fn wanted<'a>(function: &Function, known: &'a [Named]) -> Option<Vec<
             let Value::SingleQuotedString(pattern) = &value.value else { return None };
             let pattern = Regex::new(pattern).ok()?;
             Some(named(&|name| pattern.is_match(name)))
+        }
+        FunctionArgExpr::Expr(Expr::Lambda(lambda)) => {
+            let holds = known.iter().map(|column| holds(lambda, &column.name));
+            let holds: Vec<bool> = holds.collect::<Option<_>>()?;
+            let each = known.iter().zip(holds);
+            Some(each.filter(|(_, holds)| *holds).map(|(column, _)| column).collect())
         }
         FunctionArgExpr::Expr(Expr::Array(Array { elem, .. })) => {
             let text = |expr: &Expr| match expr {

@@ -14,9 +14,11 @@
 //! | `names` | names in expressions, and their replacement |
 //! | `star_duplicates` | `*` beside a column of the same name |
 //! | `columns_expansion`, `columns_selection` | `COLUMNS(…)`, and the columns that it names |
+//! | `column_conditions` | conditions of names of columns |
 //! | `unpivot_columns` | UNPIVOT of columns that `COLUMNS(…)` names |
 //! | `sample_hash` | samples that can be repeated |
 
+mod column_conditions;
 mod columns;
 mod columns_expansion;
 mod columns_selection;
