@@ -66,9 +66,7 @@ use crate::platform::{GatewayPlatform, Grace};
 use crate::queries::Queries;
 use crate::state::analysis_cache::AnalysisCache;
 use crate::state::keys::Keys;
-use crate::state::logs::Logs;
 use crate::state::quotas::StoredQuotas;
-use crate::state::records::FunctionRecord;
 use crate::times::PRIVATE_GRACE;
 use crate::udfs::{UdfCatalog, UdfLogs, UdfRegistry};
 pub use certificate_files::CertificateFiles;
@@ -313,13 +311,10 @@ async fn platform(
 ) -> Result<Arc<GatewayPlatform>, ErrorReport> {
     let node = host.node().clone();
     let records = start::records(settings, leading, ending).await?;
+    let term = leading.map(Leading::term);
     let analysis = AnalysisCache::new(settings.state_dir.join("known"));
-    let logs = Logs::new(settings.state_dir.join("logs"));
-    if !settings.private {
-        let ids: Vec<_> = records.all_functions().await?.iter().map(FunctionRecord::id).collect();
-        logs.migrate(ids.iter());
-    }
-    let cluster = OwnCluster::open(settings, &node, &records, &ending.over, leading).await?;
+    let logs = start::logs(settings, &records).await?;
+    let cluster = OwnCluster::open(settings, &node, &records, &ending.over, term).await?;
     let OwnCluster { hosts, authority } = cluster;
     // A private platform has no other hosts, and runs beside a server that holds the store.
     if !settings.private {

@@ -6,7 +6,6 @@ use snowmelt_tasks::agent::Agent;
 use snowmelt_types::{Code, ErrorReport};
 use tokio_util::sync::CancellationToken;
 
-use super::standby::Leading;
 use super::{ClusterProof, ClusterSettings, ServerSettings};
 use crate::cluster::authority::{self, ClusterAuthority};
 use crate::cluster::hosts::Hosts;
@@ -20,13 +19,15 @@ pub(super) struct OwnCluster {
 }
 
 impl OwnCluster {
-    /// Makes the hosts, and keeps control's certificate new until the server is `over`.
+    /// Makes the hosts, and keeps control's certificate new until the server is `over`. A leader
+    /// among several controls sends its term with all that hosts are asked: they refuse what an
+    /// earlier leader asks.
     pub async fn open(
         settings: &ServerSettings,
         node: &Node,
         records: &Records,
         over: &CancellationToken,
-        leading: Option<&Leading>,
+        term: Option<u64>,
     ) -> Result<Self, ErrorReport> {
         let agent = Agent::new(node.clone(), settings.memory);
         let Some(ClusterSettings { name, listen, proof }) = settings.cluster.clone() else {
@@ -46,8 +47,8 @@ impl OwnCluster {
             }
         };
         // Before the first order to a host.
-        if let Some(leading) = leading {
-            leading.lead_cluster(&credential);
+        if let Some(term) = term {
+            credential.terms().lead(term);
         }
         node.join_cluster(credential.clone(), None);
         let hosts = Hosts::new(name, agent, Some(credential), Some(listen))?;

@@ -62,10 +62,9 @@ impl Leading {
         PlatformLead { store, watch: self.lead.watch() }
     }
 
-    /// Sends the term of this leader with all that hosts of the cluster are asked. They refuse what
-    /// an earlier leader asks.
-    pub fn lead_cluster(&self, credential: &Credential) {
-        credential.terms().lead(self.lead.term().0);
+    /// The term of this leader, which grows with each.
+    pub fn term(&self) -> u64 {
+        self.lead.term().0
     }
 
     /// Ends the server at once when this control no longer leads, if it does among others.

@@ -10,7 +10,8 @@ use super::standby::Leading;
 use crate::platform::GatewayPlatform;
 use crate::reports::audit::Audit;
 use crate::state::backups;
-use crate::state::records::Records;
+use crate::state::logs::Logs;
+use crate::state::records::{FunctionRecord, Records};
 
 /// Opens the records: those of the store in which this control leads, or of the state folder.
 pub(super) async fn records(
@@ -23,6 +24,19 @@ pub(super) async fn records(
     };
     tokio::spawn(Leading::sweep(leading.store(), ending.over.clone()));
     leading.records().await
+}
+
+/// Opens the logs of functions, which earlier versions kept under other names.
+pub(super) async fn logs(
+    settings: &ServerSettings,
+    records: &Records,
+) -> Result<Logs, ErrorReport> {
+    let logs = Logs::new(settings.state_dir.join("logs"));
+    if !settings.private {
+        let ids: Vec<_> = records.all_functions().await?.iter().map(FunctionRecord::id).collect();
+        logs.migrate(ids.iter());
+    }
+    Ok(logs)
 }
 
 /// Begins the work of a server that is not private: what runs beside its requests, and what an
