@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use rustix::process::{getegid, geteuid};
 use snowmelt_kernel::fds::with_own_table;
 use snowmelt_kernel::mount::{self, Attributes};
 use tokio::runtime::Handle;
@@ -178,19 +179,21 @@ fn connection() -> Result<OwnedFd> {
     opened.map(OwnedFd::from).map_err(failed("open /dev/fuse"))
 }
 
-/// Makes a detached FUSE mount. With EROFS, only the kernel accesses its files; otherwise their
-/// modes apply.
+/// Makes a detached FUSE mount. With EROFS, only the kernel accesses its files, as the user of this
+/// process; otherwise their modes apply.
 fn mount_fuse(device: BorrowedFd<'_>, form: Form) -> Result<OwnedFd> {
     let descriptor = device.as_raw_fd().to_string();
-    let mut options = vec![
-        ("fd", descriptor.as_str()),
-        ("rootmode", "40000"),
-        ("user_id", "0"),
-        ("group_id", "0"),
-    ];
+    let user = geteuid().as_raw().to_string();
+    let group = getegid().as_raw().to_string();
+    let mut options = vec![("fd", descriptor.as_str()), ("rootmode", "40000")];
     let attributes = match form {
-        Form::Erofs => mount::inert() | Attributes::MOUNT_ATTR_NOEXEC,
+        Form::Erofs => {
+            options.extend([("user_id", user.as_str()), ("group_id", group.as_str())]);
+            mount::inert() | Attributes::MOUNT_ATTR_NOEXEC
+        }
         Form::Fuse => {
+            // A mount with another user counts as one of that user's own programs.
+            options.extend([("user_id", "0"), ("group_id", "0")]);
             options.extend([("allow_other", ""), ("default_permissions", ""), ("ro", "")]);
             mount::inert()
         }
