@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -26,10 +27,12 @@ def free_port() -> int:
 
 
 class EtcdCluster:
-    """Servers of etcd with folders of their own, which are killed and started by number."""
+    """Servers of etcd with folders of their own, which are killed and started by number. These are
+    in memory: on a busy disk, a server that waits for it lets leases end."""
 
     def __init__(self, folder: Path, count: int) -> None:
         self.folder = folder
+        self.data = tempfile.TemporaryDirectory(dir="/dev/shm")
         self.clients = [free_port() for _ in range(count)]
         self.peers = [free_port() for _ in range(count)]
         self._servers: dict[int, subprocess.Popen[bytes]] = {}
@@ -43,7 +46,7 @@ class EtcdCluster:
         others = ["--listen-peer-urls", peers[number]]
         others += ["--initial-advertise-peer-urls", peers[number], "--initial-cluster"]
         others.append(",".join(f"e{at}={peer}" for at, peer in enumerate(peers)))
-        name = ["--name", f"e{number}", "--data-dir", str(self.folder / f"etcd-{number}")]
+        name = ["--name", f"e{number}", "--data-dir", f"{self.data.name}/etcd-{number}"]
         with (self.folder / f"etcd-{number}.log").open("a") as log:
             server = subprocess.Popen(["etcd", *name, *listen, *others], stdout=log, stderr=log)
         self._servers[number] = server
@@ -56,6 +59,7 @@ class EtcdCluster:
     def stop(self) -> None:
         for number in list(self._servers):
             self.kill(number)
+        self.data.cleanup()
 
     def at(self, ports: list[int]) -> str:
         """The location of the store, by way of these ports."""

@@ -124,6 +124,8 @@ def test_a_control_that_was_paused_changes_nothing_when_it_wakes(
     os.kill(pid, signal.SIGCONT)
     done = one.finish(late)
     assert done.code != 0, done.out
-    wait_for("it to end", lambda: not Path(f"/proc/{pid}").exists())
+    # Its process begins again.
+    wait_for("it to stand by", lambda: "stands by, `two at" in cluster.store("one"))
+    assert cluster.status("one")["pid"] == pid
     assert "no longer leads" in (one.folder / "state/snowmelt.log").read_text()
     assert json.loads(two.run("fn", "call", "f", "--data", "2").succeeded().out) == 6

@@ -139,12 +139,6 @@ def limit(listed: list[dict[str, Any]], tenant: str) -> int:
     return int(next(quota["limit"] for quota in quotas if quota["kind"] == LIMIT))
 
 
-def restart(cluster: Controls, name: str, pid: int) -> None:
-    """Starts a control that ends, as a supervisor would."""
-    wait_for(f"{name} to end", lambda: not Path(f"/proc/{pid}").exists())
-    cluster.up(name)
-
-
 def kill(cluster: Controls, leader: str) -> None:
     cluster.signal(leader, signal.SIGKILL)
     replaced(cluster, leader)
@@ -158,11 +152,10 @@ def pause(cluster: Controls, leader: str) -> None:
         replaced(cluster, leader)
     finally:
         os.kill(pid, signal.SIGCONT)
-    restart(cluster, leader, pid)
+    wait_for(f"{leader} to stand by", lambda: "stands by" in cluster.store(leader))
 
 
 def cut(cluster: Controls, leader: str) -> None:
-    pid = cluster.status(leader)["pid"]
     for line in cluster.lines[leader]:
         line.cut()
     try:
@@ -171,7 +164,7 @@ def cut(cluster: Controls, leader: str) -> None:
     finally:
         for line in cluster.lines[leader]:
             line.open()
-    restart(cluster, leader, pid)
+    wait_for(f"{leader} to stand by", lambda: "stands by" in cluster.store(leader))
 
 
 def kill_etcd(cluster: Controls, _: str) -> None:

@@ -2,7 +2,7 @@
 //!
 //! Invariants: only a control that leads makes a platform, reads records and gives orders. One that
 //! stands by answers that another leads. A control that no longer leads ends: what it knows in
-//! memory is no longer true, and the supervisor starts it again to stand by.
+//! memory is no longer true. Its process then begins again, to stand by.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -6,7 +6,9 @@ use std::fs::File;
 use std::future::Future;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
+use std::process::Command;
 
 use rustix::fs::Mode;
 use snowmelt_api::Status;
@@ -28,10 +30,11 @@ pub fn foreground(config: &Config, printer: Printer) -> CommandOutcome {
     set_umask();
     refuse_second(config)?;
     let launch = Launch::prepare(platform::server_settings(config)?)?;
-    serve(launch, printer, std::future::pending(), move |status| {
+    let served = serve(launch, printer, std::future::pending(), move |status| {
         printer.note(&format!("serving at {} (Ctrl-C stops it)", status.socket));
         Ok(())
-    })
+    });
+    begin_again(served, config)
 }
 
 /// The background process of `snowmelt up`: announces itself on stdout, then closes the pipe.
@@ -41,7 +44,7 @@ pub fn foreground(config: &Config, printer: Printer) -> CommandOutcome {
 pub fn background(config: &Config, printer: Printer) -> CommandOutcome {
     set_umask();
     let launch = Launch::prepare(platform::server_settings(config)?)?;
-    serve(launch, printer, std::future::pending(), |status| {
+    let served = serve(launch, printer, std::future::pending(), |status| {
         log_file::keep_bounded(&config.state.value)?;
         announce(status)?;
         // `snowmelt up` waits until this pipe is closed.
@@ -50,7 +53,21 @@ pub fn background(config: &Config, printer: Printer) -> CommandOutcome {
             1,
         )?;
         Ok(())
-    })
+    });
+    begin_again(served, config)
+}
+
+/// Executes the program once more if the server has ended because another control leads: it stands
+/// by then. A server that has given up root cannot, and leaves that to its supervisor.
+fn begin_again(served: CommandOutcome, config: &Config) -> CommandOutcome {
+    let Err(failure) = &served else { return served };
+    if failure.report.known_code() != Code::LEADER_OTHER || config.user.is_some() {
+        return served;
+    }
+    let program = std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
+    let error = Command::new(program).args(std::env::args_os().skip(1)).exec();
+    tracing::error!(%error, "the server cannot begin again to stand by");
+    served
 }
 
 /// `snowmelt serve --private`: a server that runs until its stdin is closed.
