@@ -56,6 +56,9 @@ class EtcdCluster:
         server.kill()
         server.wait()
 
+    def signal(self, number: int, which: int) -> None:
+        self._servers[number].send_signal(which)
+
     def stop(self) -> None:
         for number in list(self._servers):
             self.kill(number)
@@ -170,7 +173,11 @@ class Controls:
 
 @contextmanager
 def controls(
-    folder: Path, names: list[str], more: dict[str, list[str]] | None = None, servers: int = 1
+    folder: Path,
+    names: list[str],
+    more: dict[str, list[str]] | None = None,
+    servers: int = 1,
+    environment: dict[str, str] | None = None,
 ) -> Iterator[Controls]:
     """Controls on servers of etcd and one shared folder: the first one leads."""
     etcd = EtcdCluster(folder, servers)
@@ -184,8 +191,10 @@ def controls(
                 "SNOWMELT_STORE_URL": etcd.at([line.port for line in lines[name]]),
                 "SNOWMELT_STORE_FOLDER": str(folder / "shared"),
             }
-            made[name] = Snowmelt(folder / name, store)
+            made[name] = Snowmelt(folder / name, store | (environment or {}))
             made[name].folder.mkdir()
+            if environment:
+                made[name].for_other_users()
         for name in names:
             cluster.up(name)
         wait_for("a leader", cluster.leader)

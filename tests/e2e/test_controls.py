@@ -109,6 +109,42 @@ def test_nothing_acknowledged_is_lost_when_the_control_that_leads_is_killed(
     assert "stands by, `two at" in cluster.store("one")
 
 
+def test_hosts_follow_when_the_control_that_leads_is_cut_off_from_etcd(cluster: Controls) -> None:
+    one, two = cluster.controls.values()
+    cluster.join("three")
+    wait_for("the host", lambda: '"three"' in one.run("hosts", "-o", "json").out)
+    for line in cluster.lines["one"]:
+        line.cut()
+    replaced(cluster, "one")
+    # It reaches the first control still, which does not know that it leads no more.
+    wait_for("the host at the other one", lambda: '"three"' in two.run("hosts", "-o", "json").out)
+    for line in cluster.lines["one"]:
+        line.open()
+    wait_for("the first one to stand by", lambda: "stands by" in cluster.store("one"))
+
+
+def test_a_shared_folder_of_others_is_refused_and_an_open_one_closed(machine: None) -> None:
+    with short_folder() as folder:
+        shared = folder / "shared"
+        shared.mkdir(mode=0o755)
+        with controls(folder, ["one"]) as cluster:
+            assert shared.stat().st_mode & 0o777 == 0o700
+            cluster.controls["one"].run("down").succeeded()
+            os.chown(shared, 64501, 64501)
+            options = ["--listen", cluster.listen["one"], "--name", "one"]
+            cluster.controls["one"].run("up", *options).failed_with("SM-0505", "belongs to")
+
+
+def test_a_server_that_gave_up_root_leads(machine: None, tmp_path: Path) -> None:
+    of_user = {"SNOWMELT_USER": "64700"}
+    with short_folder() as folder, controls(folder, ["one"], environment=of_user) as cluster:
+        one = cluster.controls["one"]
+        # A record of more than 64 KiB is a file of the shared folder.
+        deploy(one, tmp_path, CODE + "#" * (100 << 10))
+        assert json.loads(one.run("fn", "call", "f", "--data", "2").succeeded().out) == 4
+        assert (folder / "shared").stat().st_uid == 64700
+
+
 def test_a_control_that_was_paused_changes_nothing_when_it_wakes(
     cluster: Controls, tmp_path: Path
 ) -> None:

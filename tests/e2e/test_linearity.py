@@ -167,6 +167,17 @@ def cut(cluster: Controls, leader: str) -> None:
     wait_for(f"{leader} to stand by", lambda: "stands by" in cluster.store(leader))
 
 
+def hang_etcd(cluster: Controls, _: str) -> None:
+    """The server of etcd that all ask first takes connections and says nothing."""
+    assert cluster.etcd is not None
+    cluster.etcd.signal(0, signal.SIGSTOP)
+    try:
+        time.sleep(6)
+        wait_for("a leader", cluster.leader)
+    finally:
+        cluster.etcd.signal(0, signal.SIGCONT)
+
+
 def kill_etcd(cluster: Controls, _: str) -> None:
     assert cluster.etcd is not None
     number = random.randrange(3)
@@ -187,7 +198,7 @@ def test_controls_answer_as_one_under_faults(cluster: Controls, checker: Path) -
     ]
     for client in clients:
         client.start()
-    for fault in (kill, pause, cut, kill_etcd):
+    for fault in (kill, pause, cut, hang_etcd, kill_etcd):
         before = history.answers
         fault(cluster, str(wait_for("a leader", cluster.leader)))
         wait_for("answers after the fault", lambda before=before: history.answers > before + 40)

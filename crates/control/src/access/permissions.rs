@@ -158,6 +158,29 @@ pub(crate) fn private_folder(path: &Path) -> Result<(), ErrorReport> {
     made.map_err(|error| failure(path, &error))
 }
 
+/// Makes the folder that several controls share, or closes an existing one: only its owner may enter,
+/// which is the user of this process, or the one that it becomes.
+///
+/// # Errors
+/// `SM-0505`; also for a folder of somebody else, who could put code and an authority there.
+pub(crate) fn shared_folder(path: &Path, becomes: Option<u32>) -> Result<(), ErrorReport> {
+    private_folder(path)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let closed = || -> io::Result<()> {
+        let folder = rustix::fs::open(path, flags, Mode::empty())?;
+        let found = rustix::fs::fstat(&folder)?;
+        if found.st_uid != user() && Some(found.st_uid) != becomes {
+            let message = format!("it belongs to the user {}, not to the server's", found.st_uid);
+            return Err(io::Error::other(message));
+        }
+        match found.st_mode & 0o077 {
+            0 => Ok(()),
+            _ => Ok(rustix::fs::fchmod(&folder, Mode::RWXU)?),
+        }
+    };
+    closed().map_err(|error| failure(path, &error))
+}
+
 /// Listens at a socket for its owner, and for the members of the group.
 pub(crate) fn listen(path: &Path, group: Option<&UserGroup>) -> Result<UnixListener, ErrorReport> {
     let failed = |error: io::Error| {

@@ -26,6 +26,7 @@ use snowmelt_api::{LeaseOf, LeaseRequest, Leased};
 use snowmelt_node::LOAD_LIMIT;
 use snowmelt_rpc::upgrade::Incoming;
 use snowmelt_schedule::CallDemand;
+use snowmelt_store::etcd::LeadWatch;
 use snowmelt_tasks::remote::leases::InstanceLeased;
 use snowmelt_types::{Code, ErrorReport, Report, Right, Tenant};
 use snowmelt_wire::{Frame, Kind, Mode, read_frame_within, write_frame};
@@ -77,6 +78,8 @@ pub(crate) struct Leases {
     /// Durations of leases.
     durations: Durations,
     audit: Audit,
+    /// Whether this control leads, where several share a store.
+    lead: Option<LeadWatch>,
 }
 
 /// The reason why a lease is over that was not returned.
@@ -110,12 +113,18 @@ impl Leases {
         let over = CancellationToken::new();
         let relayed = Relays { room, shares, tasks, over };
         let durations = Durations::default();
-        Self { functions, udfs, folders, relayed, durations, audit: Audit::default() }
+        let audit = Audit::default();
+        Self { functions, udfs, folders, relayed, durations, audit, lead: None }
     }
 
     /// Writes a line of the audit for each lease.
     pub fn audited(self, audit: Audit) -> Self {
         Self { audit, ..self }
+    }
+
+    /// Gives no instance while another control may lead.
+    pub fn led(self, lead: Option<LeadWatch>) -> Self {
+        Self { lead, ..self }
     }
 
     /// Returns the durations of leases, with the wait for their instances.
@@ -227,6 +236,9 @@ impl Leases {
         client: &mut impl LeaseClient,
         request: LeaseRequest,
     ) -> Result<(), Over> {
+        if let Some(lead) = &self.lead {
+            lead.sure().await.map_err(|error| error.report())?;
+        }
         let LeaseRequest { tenant, runs, here } = request;
         let identity = client.identity(tenant)?;
         let name = match &runs {

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use snowmelt_api::HostJoin;
 use snowmelt_node::{ControlAddress, Node};
-use snowmelt_rpc::membership::Removed;
 use snowmelt_rpc::trace::Context;
 use snowmelt_rpc::{Credential, Meant, Token};
 use snowmelt_tasks::TaskHost;
@@ -20,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::{ServerProcess, ServerSettings};
 use crate::cluster::authority::HostIdentity;
 pub use crate::cluster::authority::JoinText;
-use crate::cluster::hosts::{BEAT, Remote, in_time, listener};
+use crate::cluster::hosts::{BEAT, Remote, ReportTaken, in_time, listener};
 
 /// How long a host asks again if another one has its name. A host that it replaces counts as lost
 /// before.
@@ -180,8 +179,8 @@ async fn beat(
         // It is repeated every second, and is not a request of a user.
         let said = Context::unsampled().scope(controls.join(&join)).await;
         match said {
-            Ok(removed) => {
-                beats.credential.refuse(removed);
+            Ok(taken) => {
+                beats.credential.refuse(taken.removed);
                 beats.renew(controls.leader()).await;
                 if let Some(joined) = joined.take() {
                     // The host may be ending.
@@ -231,11 +230,12 @@ impl Controls {
         &self.remotes[self.at]
     }
 
-    /// Reports to the control that leads, and returns the hosts that were removed. Each is tried once, beginning with the last one. One that
+    /// Reports to the control that leads. Each is tried once, beginning with the last one. One that
     /// does not answer delays the others for less than a beat.
-    async fn join(&mut self, join: &HostJoin) -> Result<Removed, ErrorReport> {
+    async fn join(&mut self, join: &HostJoin) -> Result<ReportTaken, ErrorReport> {
         let count = self.remotes.len();
         let mut refused = None;
+        let mut unsure = None;
         for _ in 0..count {
             let joining = self.remotes[self.at].join(join);
             let said = if count == 1 {
@@ -251,13 +251,22 @@ impl Controls {
                     self.at = (self.at + 1) % count;
                     refused = Some(error);
                 }
+                // It may be cut off from the store while another one leads.
+                Ok(taken) if !taken.is_sure && count > 1 => {
+                    unsure = Some((self.at, taken));
+                    self.at = (self.at + 1) % count;
+                }
                 said => {
                     self.current.set(self.addresses[self.at]);
                     return said;
                 }
             }
         }
-        refused.map_or_else(|| Ok(Removed::new()), Err)
+        if let Some((at, taken)) = unsure {
+            self.at = at;
+            return Ok(taken);
+        }
+        refused.map_or_else(|| Ok(ReportTaken::default()), Err)
     }
 }
 

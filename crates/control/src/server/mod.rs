@@ -107,7 +107,8 @@ impl ServerProcess {
         let group = settings.group.as_ref().filter(|_| becoming.is_none());
         permissions::state_folder(&settings.state_dir, group)?;
         if let Some(store) = &settings.store {
-            permissions::private_folder(&store.folder)?;
+            let becomes = becoming.as_ref().map(|user| user.user);
+            permissions::shared_folder(&store.folder, becomes)?;
         }
         permissions::open_folder(&settings.run_base)?;
         snowmelt_sandbox::sweep(&settings.run_base).map_err(|error| error.report())?;
@@ -244,7 +245,8 @@ impl Launch {
             match (self.hosts, hosts.credential().cloned()) {
                 (Some(listener), Some(credential)) => {
                     let authority = platform.authority.clone();
-                    let router = listener::router(hosts, authority, host, &credential);
+                    let lead = platform.lead.as_ref().map(|lead| lead.watch.clone());
+                    let router = listener::router(hosts, authority, lead, host, &credential);
                     // Bursts that are given time need their hosts.
                     let serving = move || listener::serve(listener, router, credential, over);
                     in_time("hosts", serving).await?
@@ -352,7 +354,9 @@ async fn platform(
     let folders = Folders::new(folders.map(PathBuf::as_path));
     Ok(Arc::new(GatewayPlatform {
         leases: Arc::new(
-            Leases::new(functions.clone(), udfs.clone(), folders.clone()).audited(audit.clone()),
+            Leases::new(functions.clone(), udfs.clone(), folders.clone())
+                .audited(audit.clone())
+                .led(leading.map(Leading::watch)),
         ),
         queries: Queries::new(host, cluster, udfs.clone(), ending.over.clone()).hiding(folders),
         udfs,

@@ -98,7 +98,8 @@ impl ServerProcess {
         // Freezers of sandboxes, which the lanes give to the user.
         let groups = PathBuf::from("/sys/fs/cgroup");
         let own = [settings.state_dir.clone(), images, groups, std::env::temp_dir()];
-        own.into_iter().chain(audit).chain(user.own_home()).collect()
+        let shared = settings.store.as_ref().map(|store| store.folder.clone());
+        own.into_iter().chain(shared).chain(audit).chain(user.own_home()).collect()
     }
 }
 

@@ -1,8 +1,8 @@
 //! A control among several that share a store: it leads, or stands by until it does.
 //!
 //! Invariants: only a control that leads makes a platform, reads records and gives orders. One that
-//! stands by answers that another leads. A control that no longer leads ends: what it knows in
-//! memory is no longer true. Its process then begins again, to stand by.
+//! stands by answers that another leads. A control that knows that it no longer leads ends: what it
+//! has in memory is no longer true. Its process then begins again, to stand by.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use snowmelt_api::{PoolStatus, Status};
 use snowmelt_node::Node;
 use snowmelt_rpc::server::{self, Ending};
 use snowmelt_rpc::{Credential, Peer, Problem, admit, body};
-use snowmelt_store::etcd::{Etcd, Lead, OtherLead};
+use snowmelt_store::etcd::{Etcd, Lead, LeadWatch, OtherLead};
 use snowmelt_store::{Error, LongValues};
 use snowmelt_types::{Code, ErrorReport, Report};
 use tokio::net::UnixListener;
@@ -55,11 +55,16 @@ impl Leading {
         Records::over(Arc::new(self.records.clone())).await
     }
 
+    /// The knowledge whether this control leads.
+    pub fn watch(&self) -> LeadWatch {
+        self.lead.watch()
+    }
+
     /// The lead as the platform shows and checks it.
     pub fn of_platform(&self) -> PlatformLead {
         let term = self.lead.term();
         let store = format!("{}; this control leads since revision {term}", self.place);
-        PlatformLead { store, watch: self.lead.watch() }
+        PlatformLead { store, watch: self.watch() }
     }
 
     /// The term of this leader, which grows with each.

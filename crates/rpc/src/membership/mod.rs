@@ -16,10 +16,11 @@ use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
 use rustix::net::{Shutdown, shutdown};
+use rustls::client::Resumption;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
 use serde::{Deserialize, Serialize};
 use snowmelt_types::{Code, ErrorReport, HostName};
@@ -300,7 +301,11 @@ impl Certified {
         self.own.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Whether a host was removed. A control may have the name that a removed host had.
     fn has_removed(&self, peer: &PeerCertificate) -> bool {
+        if peer.is_control {
+            return false;
+        }
         let removed = self.removed.read().unwrap_or_else(PoisonError::into_inner);
         removed.get(&peer.name).is_some_and(|below| peer.serial < *below)
     }
@@ -334,13 +339,16 @@ impl OwnCertificate {
             .with_client_cert_verifier(verifier)
             .with_single_cert(chain.clone(), key.clone_key());
         let mut server = server.map_err(failed)?;
-        server.send_tls13_tickets = 1;
+        // A session that is resumed shows no certificate, which may have ended or be of a removed host.
+        server.session_storage = Arc::new(NoServerSessionStorage {});
+        server.send_tls13_tickets = 0;
         let client = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(failed)?
             .with_root_certificates(roots)
-            .with_client_auth_cert(chain, key)
-            .map_err(failed)?;
+            .with_client_auth_cert(chain, key);
+        let mut client = client.map_err(failed)?;
+        client.resumption = Resumption::disabled();
         Ok(Self { text, client: Arc::new(client), server: Arc::new(server) })
     }
 }

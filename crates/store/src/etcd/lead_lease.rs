@@ -2,7 +2,9 @@
 //!
 //! Invariant: while a process is sure that it leads, no other process does. Etcd ends a lease after
 //! its time to live at the earliest, counted from when it got the last request to keep it; the
-//! process counts from when it sent that request, and a little less.
+//! process counts from when it sent that request, and a little less. Two clocks are trusted for this: that
+//! of the process also counts while the machine sleeps, but not while a hypervisor has paused it; and
+//! etcd does not keep leases as a leader that it was (3.4.31, 3.5.13 and later).
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -23,7 +25,7 @@ pub(super) const LEADER_TTL: Duration = Duration::from_secs(2);
 const CLOCK_MARGIN: Duration = Duration::from_millis(100);
 /// Time between two requests to keep it alive.
 const KEEP_EVERY: Duration = Duration::from_millis(400);
-/// The most time for the answer to one of them: another one, on another connection, is in time.
+/// The most time for the answer to one of them: one to another server is then still in time.
 const KEEP_TIMEOUT: Duration = Duration::from_millis(700);
 /// The pause after one that failed.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -96,7 +98,8 @@ impl LeadWatch {
 
     fn look(&self) -> Option<Result<()>> {
         let known = *self.known.borrow();
-        if known.has_ended {
+        // Without a sender, the thread that kept the lease has ended.
+        if known.has_ended || self.known.has_changed().is_err() {
             return Some(Err(Error::Deposed));
         }
         (now() < known.sure_until).then_some(Ok(()))
@@ -118,7 +121,7 @@ pub(super) fn keep(
     let known = watch::Sender::new(Known { sure_until: until(asked_at), has_ended: false });
     let watched = LeadWatch { place: settings.place(), known: known.subscribe() };
     let (held, released) = oneshot::channel();
-    let lasting = Lasting { settings: settings.clone(), lease, known };
+    let mut lasting = Lasting { settings: settings.clone(), lease, known };
     let (started, starts) = mpsc::channel();
     let run = move || {
         if let Err(error) = raise_scheduling_priority() {
@@ -159,7 +162,7 @@ struct Lasting {
 
 impl Lasting {
     /// Returns when the lease has ended.
-    async fn keep(&self) {
+    async fn keep(&mut self) {
         let mut was_kept = true;
         loop {
             let reason = match EtcdChannel::new(self.settings.clone()) {
@@ -173,6 +176,8 @@ impl Lasting {
                 tracing::warn!(reason, "the lease of the leader cannot be kept alive");
             }
             was_kept = false;
+            // A server that hangs is asked last.
+            self.settings.servers.rotate_left(1);
             sleep(PAUSE).await;
         }
         self.known.send_modify(|known| known.has_ended = true);

@@ -85,6 +85,8 @@ impl Lead {
     /// Ends the lead at once, so that the next leader need not wait.
     pub async fn resign(self) -> Result<()> {
         drop(self.keeping);
+        // Nobody here is sure any more when another process begins to lead.
+        self.watch.ended().await;
         self.store.revoke(self.lease).await
     }
 }

@@ -178,17 +178,14 @@ impl ClusterAuthority {
         let before = member.value;
         let serial = next_serial(before.as_ref());
         let certified = self.certify(&ask.request, &ask.name, serial)?;
+        // Certificates of a longer life may have been given before.
+        let until_ms = before.as_ref().map_or(0, |before| before.until_ms).max(self.until_ms());
         // A host that had the name is another one, or has lost its key.
         let refused_below = match record.used {
             None => before.map_or(0, |_| serial),
             Some(_) => before.map_or(0, |before| before.refused_below),
         };
-        let now = MemberRecord {
-            name: ask.name.clone(),
-            serial,
-            refused_below,
-            until_ms: self.until_ms(),
-        };
+        let now = MemberRecord { name: ask.name.clone(), serial, refused_below, until_ms };
         let record = JoinTokenRecord { used: Some(used), ..record };
         self.0.records.put_joined(&record, seen.expect, &now, member.expect).await?;
         self.0.credential.refuse(self.removed().await?);
@@ -196,10 +193,12 @@ impl ClusterAuthority {
         Ok(certified)
     }
 
-    /// Gives a host its next certificate. The caller knows that the host asks.
+    /// Gives a host its next certificate. The caller knows that the host asks, and the serial number
+    /// of the certificate that it has shown.
     pub async fn renew(
         &self,
         name: &HostName,
+        shown: u64,
         request: &SigningRequest,
     ) -> Result<Certified, ErrorReport> {
         let _changes = self.0.changes.lock().await;
@@ -209,9 +208,16 @@ impl ClusterAuthority {
             return Err(ErrorReport::new(Code::HOST_REMOVED, message)
                 .hint("start it with a new join token: `snowmelt cluster join-token`"));
         };
+        if shown < before.refused_below {
+            let message = format!("the host `{name}` was removed from the cluster");
+            return Err(ErrorReport::new(Code::HOST_REMOVED, message).hint(
+                "to take it back, start it with a new join token: `snowmelt cluster join-token`",
+            ));
+        }
         let serial = next_serial(Some(&before));
         let certified = self.certify(request, name, serial)?;
-        let now = MemberRecord { serial, until_ms: self.until_ms(), ..before };
+        let until_ms = self.until_ms().max(before.until_ms);
+        let now = MemberRecord { serial, until_ms, ..before };
         self.0.records.put_member(&now, member.expect).await?;
         tracing::debug!(host = %name, serial, "a host got another certificate");
         Ok(certified)

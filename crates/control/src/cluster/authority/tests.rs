@@ -114,9 +114,13 @@ async fn a_removed_host_stays_removed_until_it_joins_again() {
     let token = cluster.token(None, None).await;
     cluster.authority.join(&ask(&token, "two"), false).await.unwrap();
     let request = HostKey::make().unwrap().request().unwrap();
-    cluster.authority.renew(&name("two"), &request).await.unwrap();
+    let first = cluster.idle.records.member(&name("two")).await.unwrap().value.unwrap().serial;
+    cluster.authority.renew(&name("two"), first, &request).await.unwrap();
     let before = cluster.idle.records.member(&name("two")).await.unwrap().value.unwrap();
     cluster.authority.remove(&name("two")).await.unwrap();
+    // Also with a connection that it has still.
+    let renewed = cluster.authority.renew(&name("two"), before.serial, &request).await;
+    assert_eq!(renewed.unwrap_err().known_code(), Code::HOST_REMOVED);
     // Also after a restart.
     for authority in [cluster.authority.clone(), opened(&cluster.state, &cluster.idle).await] {
         let removed = authority.credential().removed();
@@ -126,7 +130,7 @@ async fn a_removed_host_stays_removed_until_it_joins_again() {
     cluster.authority.join(&ask(&token, "two"), false).await.unwrap();
     let after = cluster.idle.records.member(&name("two")).await.unwrap().value.unwrap();
     assert!(after.serial >= cluster.authority.credential().removed()[&name("two")]);
-    let stranger = cluster.authority.renew(&name("three"), &request).await.unwrap_err();
+    let stranger = cluster.authority.renew(&name("three"), u64::MAX, &request).await.unwrap_err();
     assert_eq!(stranger.known_code(), Code::HOST_REMOVED);
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use http::Method;
 use hyper::body::Body;
+use serde::{Deserialize, Serialize};
 use snowmelt_api::{HostFacts, HostJoin, PartNetwork};
 use snowmelt_node::{MAX_ANSWER, TreePlace};
 use snowmelt_rpc::client::{self, NO_BODY};
@@ -39,8 +40,8 @@ impl Remote {
         Self { http: Client::host(Arc::clone(&target)), target }
     }
 
-    /// Tells control that this host is up. Returns the hosts that were removed.
-    pub async fn join(&self, join: &HostJoin) -> Result<Removed, ErrorReport> {
+    /// Tells control that this host is up.
+    pub async fn join(&self, join: &HostJoin) -> Result<ReportTaken, ErrorReport> {
         // A control that vanished in between would never answer, not even when it is back.
         self.within(ANSWER_TIMEOUT, self.http.json(Method::POST, "/v1/hosts", Some(join))).await
     }
@@ -77,6 +78,16 @@ impl Remote {
             Err(ErrorReport::new(Code::SERVER_UNREACHABLE, message))
         })
     }
+}
+
+/// The answer of control to the report of a host.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReportTaken {
+    /// The hosts that were removed.
+    pub removed: Removed,
+    /// Whether it is sure that this control leads. If not, another one may.
+    pub is_sure: bool,
 }
 
 #[async_trait]

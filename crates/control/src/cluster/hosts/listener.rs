@@ -16,12 +16,14 @@ use snowmelt_api::HostJoin;
 use snowmelt_rpc::membership::PeerSlot;
 use snowmelt_rpc::server::{self, Ending, HostListener};
 use snowmelt_rpc::{Credential, Problem, admit};
+use snowmelt_store::etcd::LeadWatch;
 use snowmelt_tasks::{TaskHost, remote};
 use snowmelt_types::{Code, ErrorReport, HostName};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::Hosts;
+use super::http::ReportTaken;
 use crate::cluster::authority::{ClusterAuthority, JoinAsk};
 
 /// Binds the address before anything else is started.
@@ -41,6 +43,7 @@ const JOIN_BYTES: usize = 16 << 10;
 struct Parts {
     hosts: Hosts,
     authority: Option<ClusterAuthority>,
+    lead: Option<LeadWatch>,
 }
 
 /// Returns the routes of the second table in [`snowmelt_api`], and the outputs and streams of tasks
@@ -48,11 +51,12 @@ struct Parts {
 pub(crate) fn router(
     hosts: Hosts,
     authority: Option<ClusterAuthority>,
+    lead: Option<LeadWatch>,
     host: TaskHost,
     credential: &Credential,
 ) -> Router {
     let exchange = remote::routes::exchange_only(host, credential.clone());
-    let parts = Parts { hosts, authority };
+    let parts = Parts { hosts, authority, lead };
     Router::new()
         .route("/v1/hosts", post(join))
         .route("/v1/hosts/{name}", delete(leave))
@@ -72,7 +76,9 @@ async fn join(
     let join: HostJoin = parse(&body)?;
     is_own(peer.as_deref(), &join.name)?;
     parts.hosts.join(join)?;
-    Ok(axum::Json(parts.hosts.removed()).into_response())
+    let is_sure = parts.lead.as_ref().is_none_or(LeadWatch::is_sure);
+    let taken = ReportTaken { removed: parts.hosts.removed(), is_sure };
+    Ok(axum::Json(taken).into_response())
 }
 
 async fn leave(
@@ -95,7 +101,8 @@ async fn renew(
 ) -> Result<Response, Problem> {
     let name = HostName::try_from(name).map_err(|why| ErrorReport::new(Code::PROTOCOL, why))?;
     is_own(peer.as_deref(), &name)?;
-    let certified = parts.authority()?.renew(&name, &parse(&body)?).await?;
+    let shown = peer.as_deref().and_then(PeerSlot::certificate).map_or(0, |shown| shown.serial);
+    let certified = parts.authority()?.renew(&name, shown, &parse(&body)?).await?;
     Ok(axum::Json(certified).into_response())
 }
 

@@ -33,7 +33,7 @@ use snowmelt_types::{Code, ErrorReport, HostName};
 pub(crate) use agent::{AnswerRoom, HostApi, NotCalled};
 use clock::ProcessClock;
 use drains::Drained;
-pub use http::Remote;
+pub use http::{Remote, ReportTaken};
 pub(crate) use priority::in_time;
 
 /// How often a host reports.

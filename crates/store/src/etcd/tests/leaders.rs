@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rustix::process::Signal;
 
 use super::server::{Cuttable, EtcdProcess};
-use crate::etcd::{Etcd, Lead};
+use crate::etcd::{Etcd, EtcdSettings, Lead};
 use crate::{Error, Expect, Store, Transaction};
 
 async fn lead(store: &Etcd, says: &'static str) -> Lead {
@@ -92,6 +92,22 @@ async fn a_leader_keeps_its_lead_over_a_restart_of_etcd() {
         Err(error) => assert!(matches!(error, Error::Deposed), "{error}"),
     }
     server.signal(Signal::TERM);
+}
+
+/// Checks that a server which takes connections and says nothing does not end the lead.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_leads_on_while_the_first_server_hangs() {
+    let server = EtcdProcess::start();
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let servers = format!("{},{}", silent.local_addr().unwrap(), server.address());
+    let settings = EtcdSettings::parse(&format!("etcd://{servers}/test")).unwrap();
+    let leads = lead(&Etcd::new(settings).unwrap(), "one").await;
+    let ended = tokio::time::timeout(Duration::from_secs(5), leads.lost()).await;
+    assert!(ended.is_err(), "the lease of two seconds is kept");
+    leads.watch().sure().await.unwrap();
+    let watch = leads.watch();
+    leads.resign().await.unwrap();
+    assert!(!watch.is_sure(), "who resigns is not sure any more");
 }
 
 /// Checks that an etcd which is away for longer than a lease makes no process sure or unsure for good.
