@@ -3,7 +3,9 @@
 //! Invariant: a host that sent a wrong block is not asked again as long as this process lives. A
 //! host that did not answer in time is left alone for [`Patience::rest`].
 
+use std::error::Error as StdError;
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -87,11 +89,34 @@ pub(super) enum PeerFailure {
     Refused(PeerRefusal),
     /// The connection ended, or the host breaks the protocol.
     Broken(String),
+    /// What the host sent was damaged on its way, or by the host.
+    Damaged,
     /// The host does not answer in time.
     Late,
     /// The host answers, but slower than [`Patience::rate`], or than its share of the link.
     Slow,
 }
+
+impl PeerFailure {
+    fn of(error: &io::Error) -> Self {
+        match error.get_ref().is_some_and(<dyn StdError + Send + Sync>::is::<LinkDamage>) {
+            true => Self::Damaged,
+            false => Self::Broken(error.to_string()),
+        }
+    }
+}
+
+/// The error of a link that has found out by itself that bytes of the other host are damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkDamage;
+
+impl fmt::Display for LinkDamage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("bytes of another host arrived damaged")
+    }
+}
+
+impl StdError for LinkDamage {}
 
 /// A host, and what is known of it. All images that are read from the host have one in common.
 pub(super) struct PeerState {
@@ -319,7 +344,7 @@ impl PeerAnswer {
                 }
                 Ok(AnswerPart::AtWork) => {}
                 Ok(AnswerPart::Refusal(refusal)) => return Err(PeerFailure::Refused(refusal)),
-                Err(error) => return Err(PeerFailure::Broken(error.to_string())),
+                Err(error) => return Err(PeerFailure::of(&error)),
             }
         }
         Err(PeerFailure::Late)
@@ -346,6 +371,7 @@ impl fmt::Display for PeerFailure {
             Self::Refused(PeerRefusal::Range) => f.write_str("the range is refused"),
             Self::Refused(PeerRefusal::Absent) => f.write_str("it does not have the range yet"),
             Self::Refused(PeerRefusal::Unavailable(why)) | Self::Broken(why) => f.write_str(why),
+            Self::Damaged => f.write_str("what it sends arrives damaged"),
             Self::Late => f.write_str("it does not answer in time"),
             Self::Slow => f.write_str("it sends too slowly"),
         }

@@ -28,7 +28,7 @@ mod transfer_rates;
 mod upstreams;
 
 pub use exports::{ExportProgress, Exports};
-pub use host::{Connect, Patience, PeerHost, PeerLink};
+pub use host::{Connect, LinkDamage, Patience, PeerHost, PeerLink};
 pub use host_source::HostSource;
 pub use source::PeerSource;
 pub use upstreams::{Flow, Upstreams};

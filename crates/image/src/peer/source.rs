@@ -190,7 +190,7 @@ impl SourceOrigins {
                 Some(From::Peer(Box::new(answer), Arc::clone(peer)))
             }
             Err(failure) => {
-                route.failed(peer, &failure, upstreams.patience.rest);
+                upstreams.failed(route, peer, &failure);
                 None
             }
         }
@@ -219,7 +219,7 @@ impl SourceOrigins {
         blob: &OciDigest,
         left: &Range<u64>,
     ) -> Result<From> {
-        route.failed(failed, failure, self.upstreams.patience.rest);
+        self.upstreams.failed(route, failed, failure);
         match self.ask_other(route, failed, blob, left).await {
             Some(from) => Ok(from),
             None => self.ask_origin(blob, left).await,

@@ -207,13 +207,24 @@ impl Upstreams {
         let Some((route, peer)) = sent.and_then(|sent| sent.peer.clone()) else { return };
         // No lock is held while the caller's own code gets the news.
         drop(senders);
+        self.expel(&route, &peer);
+    }
+
+    /// Counts a failure of a route's parent, and expels one whose bytes arrive damaged.
+    pub(super) fn failed(&self, route: &BlobRoute, peer: &PeerState, failure: &PeerFailure) {
+        route.failed(peer, failure, self.patience.rest);
+        if matches!(failure, PeerFailure::Damaged) {
+            self.expel(route, peer);
+        }
+    }
+
+    fn expel(&self, route: &BlobRoute, peer: &PeerState) {
         route.wrong_blocks.fetch_add(1, Ordering::Relaxed);
-        let first = peer.expel();
         let host = &peer.host;
         let image = &route.image;
-        if first {
+        if peer.expel() {
             self.connect.expelled(host);
-            tracing::error!(%host, %image, %blob, "a host sent a wrong block and is not asked again");
+            tracing::error!(%host, %image, "a host sent a wrong block and is not asked again");
         }
     }
 
@@ -299,7 +310,7 @@ impl BlobRoute {
     }
 
     /// Counts a failure of the route's parent, which is left alone for a time if it may fail again.
-    pub fn failed(&self, peer: &PeerState, failure: &PeerFailure, rest: Duration) {
+    fn failed(&self, peer: &PeerState, failure: &PeerFailure, rest: Duration) {
         // No failure: the host was asked only for what it has.
         if matches!(failure, PeerFailure::Refused(PeerRefusal::Absent)) {
             return;
@@ -318,7 +329,7 @@ impl BlobRoute {
             // It works, and may have other ranges; only this one is read elsewhere.
             PeerFailure::Refused(_) => {}
             PeerFailure::Slow => peer.rest_slow(rest),
-            PeerFailure::Broken(_) | PeerFailure::Late => peer.rest(rest),
+            PeerFailure::Broken(_) | PeerFailure::Damaged | PeerFailure::Late => peer.rest(rest),
         }
     }
 

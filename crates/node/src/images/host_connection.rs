@@ -1,7 +1,49 @@
 //! The connections between hosts of a cluster for blocks of images and files.
 
-use snowmelt_image::peer::{PeerHost, PeerLink};
-use snowmelt_rpc::{Credential, HostTarget, Meant, upgrade};
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use snowmelt_image::peer::{LinkDamage, PeerHost, PeerLink};
+use snowmelt_rpc::checksum_errors::is_damage;
+use snowmelt_rpc::{Credential, HostStream, HostTarget, Meant, upgrade};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// An encrypted connection, which finds damaged bytes before they are compared with a digest.
+#[derive(Debug)]
+struct EncryptedLink(HostStream);
+
+impl AsyncRead for EncryptedLink {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        to: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let damaged = |error: io::Error| match is_damage(&error) {
+            true => io::Error::new(error.kind(), LinkDamage),
+            false => error,
+        };
+        Pin::new(&mut self.0).poll_read(context, to).map_err(damaged)
+    }
+}
+
+impl AsyncWrite for EncryptedLink {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
+    }
+}
 
 /// Returns the process that a host of a tree is.
 ///
@@ -35,7 +77,7 @@ pub(crate) async fn connect(
     let connected = upgrade::connect(&target, path).await;
     let connected = connected.map_err(|error| unreachable(error.message))?;
     if connected.is_encrypted() {
-        return Ok(Box::new(connected));
+        return Ok(Box::new(EncryptedLink(connected)));
     }
     // Each block is verified by its digest.
     let connected = connected.into_unverified();

@@ -2,8 +2,8 @@
 //!
 //! Invariant: while a process is sure that it leads, no other process does. Etcd ends a lease after
 //! its time to live at the earliest, counted from when it got the last request to keep it; the
-//! process counts from when it sent that request, and a little less. Two clocks are trusted for this: that
-//! of the process also counts while the machine sleeps, but not while a hypervisor has paused it; and
+//! process counts from when it sent that request, and a little less. Two clocks are trusted for this:
+//! that of the process also counts while the machine sleeps, but not while a hypervisor has paused it;
 //! etcd does not keep leases as a leader that it was (3.4.31, 3.5.13 and later).
 
 use std::sync::mpsc;
