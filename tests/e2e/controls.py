@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -21,9 +22,12 @@ from common.paths import SNOWMELT
 
 
 def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """A port that is free, and that the kernel gives to no connection until a server takes it."""
+    while True:
+        port = random.randrange(12_000, 32_000)
+        with socket.socket() as listener, suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
 
 
 class EtcdCluster:
@@ -194,6 +198,7 @@ def controls(
             made[name] = Snowmelt(folder / name, store | (environment or {}))
             made[name].folder.mkdir()
             if environment:
+                folder.chmod(0o755)
                 made[name].for_other_users()
         for name in names:
             cluster.up(name)
