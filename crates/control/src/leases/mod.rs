@@ -75,7 +75,6 @@ pub(crate) struct Leases {
     /// Folders whose paths are not shown to clients of the API.
     folders: Folders,
     relayed: Relays,
-    /// Durations of leases.
     durations: Durations,
     audit: Audit,
     /// Whether this control leads, where several share a store.
@@ -110,21 +109,14 @@ impl Leases {
         let room = Arc::new(Semaphore::new(MAX_RELAYED));
         let shares = Shares::new(MAX_OF_TENANT);
         let tasks = TaskTracker::new();
-        let over = CancellationToken::new();
-        let relayed = Relays { room, shares, tasks, over };
+        let relayed = Relays { room, shares, tasks, over: CancellationToken::new() };
         let durations = Durations::default();
-        let audit = Audit::default();
-        Self { functions, udfs, folders, relayed, durations, audit, lead: None }
+        Self { functions, udfs, folders, relayed, durations, audit: Audit::default(), lead: None }
     }
 
-    /// Writes a line of the audit for each lease.
-    pub fn audited(self, audit: Audit) -> Self {
-        Self { audit, ..self }
-    }
-
-    /// Gives no instance while another control may lead.
-    pub fn led(self, lead: Option<LeadWatch>) -> Self {
-        Self { lead, ..self }
+    /// Writes a line of the audit for each lease, and gives none while another control may lead.
+    pub fn watched(self, audit: Audit, lead: Option<LeadWatch>) -> Self {
+        Self { audit, lead, ..self }
     }
 
     /// Returns the durations of leases, with the wait for their instances.

@@ -355,8 +355,7 @@ async fn platform(
     Ok(Arc::new(GatewayPlatform {
         leases: Arc::new(
             Leases::new(functions.clone(), udfs.clone(), folders.clone())
-                .audited(audit.clone())
-                .led(leading.map(Leading::watch)),
+                .watched(audit.clone(), leading.map(Leading::watch)),
         ),
         queries: Queries::new(host, cluster, udfs.clone(), ending.over.clone()).hiding(folders),
         udfs,

@@ -89,7 +89,7 @@ pub(super) enum PeerFailure {
     Refused(PeerRefusal),
     /// The connection ended, or the host breaks the protocol.
     Broken(String),
-    /// What the host sent was damaged on its way, or by the host.
+    /// Bytes of the host were damaged, by itself or on their way.
     Damaged,
     /// The host does not answer in time.
     Late,
