@@ -4,7 +4,7 @@
 //! than all others. It retries while control is down, and joins again when control is back.
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use snowmelt_api::HostJoin;
 use snowmelt_node::{ControlAddress, Node};
@@ -19,11 +19,8 @@ use tokio_util::sync::CancellationToken;
 use super::{ServerProcess, ServerSettings};
 use crate::cluster::authority::HostIdentity;
 pub use crate::cluster::authority::JoinText;
+use crate::cluster::authority::member::NAME_TAKEN_TIMEOUT;
 use crate::cluster::hosts::{BEAT, Remote, ReportTaken, in_time, listener};
-
-/// How long a host asks again if another one has its name. A host that it replaces counts as lost
-/// before.
-const NAME_TAKEN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The addresses and names by which a host joins its cluster.
 #[derive(Clone, Debug)]
@@ -287,6 +284,8 @@ fn asks_again(error: &ErrorReport, since: &mut Option<Instant>, now: Instant) ->
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

@@ -363,7 +363,8 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(CryptoProvider { cipher_suites: suites.to_vec(), ..ring::default_provider() })
 }
 
-fn removed(name: &HostName) -> ErrorReport {
+/// Returns the error of a host that was removed from its cluster.
+pub fn removed(name: &HostName) -> ErrorReport {
     let message = format!("the host `{name}` was removed from the cluster");
     ErrorReport::new(Code::HOST_REMOVED, message)
         .hint("to take it back, start it with a new join token: `snowmelt cluster join-token`")

@@ -38,18 +38,23 @@ impl JoinToken {
     /// # Errors
     /// `SM-0716` for any other text, which is not shown.
     pub fn read(text: &str) -> Result<Self, ErrorReport> {
-        let sizes = [ID_BYTES, SECRET_BYTES, FINGERPRINT_BYTES];
         let parts: Vec<&str> =
             text.trim().strip_prefix(PREFIX).unwrap_or_default().split('-').collect();
-        let is_part = |(part, bytes): (&&str, usize)| {
+        let has = |part: &str, bytes: usize| {
             part.len() == 2 * bytes && part.bytes().all(|byte| byte.is_ascii_hexdigit())
         };
         match parts[..] {
-            [id, secret, fingerprint] if parts.iter().zip(sizes).all(is_part) => Ok(Self {
-                id: id.to_owned(),
-                secret: secret.to_owned(),
-                fingerprint: fingerprint.to_owned(),
-            }),
+            [id, secret, fingerprint]
+                if has(id, ID_BYTES)
+                    && has(secret, SECRET_BYTES)
+                    && has(fingerprint, FINGERPRINT_BYTES) =>
+            {
+                Ok(Self {
+                    id: id.to_owned(),
+                    secret: secret.to_owned(),
+                    fingerprint: fingerprint.to_owned(),
+                })
+            }
             _ => Err(ErrorReport::new(Code::JOIN_TOKEN, "the text is not a join token")
                 .hint("give it as `snowmelt cluster join-token` prints it, in one line")),
         }

@@ -28,7 +28,7 @@ const FILE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How long a host asks again if another one has its name. A host that it replaces counts as lost
 /// before.
-const NAME_TAKEN_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const NAME_TAKEN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A host's proof that it is of a cluster.
 #[derive(Debug)]

@@ -23,7 +23,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use snowmelt_api::{JoinTokenMade, JoinTokenRequest};
 use snowmelt_rpc::membership::authority::{Authority, SigningRequest};
-use snowmelt_rpc::membership::{Anonymous, Credential, Removed};
+use snowmelt_rpc::membership::{self, Anonymous, Credential, Removed};
 use snowmelt_types::{Code, Digest, ErrorReport, HostName};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -209,10 +209,7 @@ impl ClusterAuthority {
                 .hint("start it with a new join token: `snowmelt cluster join-token`"));
         };
         if shown < before.refused_below {
-            let message = format!("the host `{name}` was removed from the cluster");
-            return Err(ErrorReport::new(Code::HOST_REMOVED, message).hint(
-                "to take it back, start it with a new join token: `snowmelt cluster join-token`",
-            ));
+            return Err(membership::removed(name));
         }
         let serial = next_serial(Some(&before));
         let certified = self.certify(request, name, serial)?;

@@ -12,7 +12,7 @@ use datafusion::error::Result;
 use crate::sql_functions::column_function::{Plain, wrong};
 
 /// The most pairs of characters of two texts, for each of which a number is kept in memory.
-const MOST_PAIRS: usize = 4 << 20;
+const MAX_PAIRS: usize = 4 << 20;
 
 pub(crate) fn all() -> Vec<Plain> {
     vec![Plain::new("damerau_levenshtein", (2, 2), returned, |columns, _| distances(columns))]
@@ -37,7 +37,7 @@ fn distances(columns: &[ArrayRef]) -> Result<ArrayRef> {
 }
 
 fn distance(left: &str, right: &str) -> Result<i64> {
-    if left.len().saturating_mul(right.len()) > MOST_PAIRS {
+    if left.len().saturating_mul(right.len()) > MAX_PAIRS {
         let message =
             format!("texts of {} and {} bytes are too long to compare", left.len(), right.len());
         return Err(wrong(message, "compare the first characters: left(text, 1000)"));
