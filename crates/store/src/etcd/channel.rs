@@ -94,7 +94,7 @@ impl EtcdChannel {
         request: &impl Message,
         until: Instant,
     ) -> Result<A, CallFailure> {
-        let via = self.via().await?;
+        let via = self.via(until).await?;
         let left = until.saturating_duration_since(Instant::now());
         let within = ATTEMPT_TIMEOUT.min(left).max(PAUSE);
         let token = via.token.as_deref();
@@ -107,7 +107,7 @@ impl EtcdChannel {
         &self,
         method: &str,
     ) -> Result<(GrpcCall<A>, Via), CallFailure> {
-        let via = self.via().await?;
+        let via = self.via(self.deadline()).await?;
         let begun = via.connection.begin(method, via.token.as_deref()).await;
         Ok((self.seen(&via, begun).await?, via))
     }
@@ -138,7 +138,12 @@ impl EtcdChannel {
         }
     }
 
-    async fn via(&self) -> Result<Via, CallFailure> {
+    /// The connection, which is made within the time of the operation: others may be waiting for it.
+    async fn via(&self, until: Instant) -> Result<Via, CallFailure> {
+        in_time(until, self.route()).await
+    }
+
+    async fn route(&self) -> Result<Via, CallFailure> {
         let mut route = self.route.lock().await;
         if let Some(connection) = route.connection.as_ref().filter(|open| open.is_open()) {
             let connection = Arc::clone(connection);
@@ -146,16 +151,17 @@ impl EtcdChannel {
         }
         let mut failed = CallFailure::NotSent("no server is named".to_owned());
         for _ in 0..self.settings.servers.len() {
-            match self.enter(route.first).await {
+            let number = route.first;
+            // Whoever comes after an attempt that took too long tries the next server.
+            route.first += 1;
+            match self.enter(number).await {
                 Ok(via) => {
+                    route.first = number;
                     route.connection = Some(Arc::clone(&via.connection));
                     route.token.clone_from(&via.token);
                     return Ok(via);
                 }
-                Err(failure) => {
-                    route.first += 1;
-                    failed = failure;
-                }
+                Err(failure) => failed = failure,
             }
         }
         Err(failed)
@@ -209,4 +215,14 @@ fn is_about_token(failure: &CallFailure) -> bool {
 /// Waits before another attempt.
 pub(super) async fn pause() {
     sleep(PAUSE).await;
+}
+
+/// Waits for a part of an operation, at most until the time of the operation is over.
+pub(super) async fn in_time<T>(
+    until: Instant,
+    part: impl Future<Output = Result<T, CallFailure>>,
+) -> Result<T, CallFailure> {
+    let until = until.max(Instant::now() + PAUSE);
+    let late = |_| Err(CallFailure::NotSent("no server answers in time".to_owned()));
+    tokio::time::timeout_at(until, part).await.unwrap_or_else(late)
 }

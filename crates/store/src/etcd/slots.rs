@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::channel::{EtcdChannel, pause};
+use super::channel::{EtcdChannel, in_time, pause};
 use super::grpc::{CallFailure, NOT_FOUND};
 use super::messages::{
     Compare, KeyValue, LeaseGrantRequest, LeaseGrantResponse, PutRequest, RangeQuery, TxnRequest,
@@ -92,8 +92,13 @@ impl Slots {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Takes a slot that no transaction uses.
-    pub async fn take(&self, channel: &EtcdChannel) -> Result<Slot, CallFailure> {
+    /// Takes a slot that no transaction uses, within the time of the transaction: others may be making
+    /// the lease.
+    pub async fn take(&self, channel: &EtcdChannel, until: Instant) -> Result<Slot, CallFailure> {
+        in_time(until, self.free(channel)).await
+    }
+
+    async fn free(&self, channel: &EtcdChannel) -> Result<Slot, CallFailure> {
         let mut free = self.free.lock().await;
         let old = free.lease.filter(|lease| lease.kept.elapsed() > REFRESH_AFTER);
         if let Some(lease) = old {

@@ -123,7 +123,7 @@ impl WriteAttempt<'_> {
         let channel = &self.inner.channel;
         let until = channel.deadline();
         loop {
-            let slot = self.inner.slots.take(channel).await;
+            let slot = self.inner.slots.take(channel, until).await;
             let mut slot = slot.map_err(|failure| channel.error(&failure))?;
             let number = self.inner.slots.number();
             let request = self.request(Some((&slot, number)));

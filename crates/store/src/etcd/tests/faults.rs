@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures::StreamExt;
 
 use super::server::{Cuttable, EtcdProcess};
+use crate::etcd::{Etcd, EtcdSettings};
 use crate::{Error, Expect, KeyChange, Page, Revision, Since, Store, Transaction};
 
 /// Loses the answer to the next transaction, and then the connection.
@@ -186,4 +187,35 @@ async fn a_watch_of_a_server_with_an_older_backup_ends_with_an_error() {
     line.cut();
     let over = watch.next().await.unwrap().unwrap_err();
     assert!(matches!(over, Error::Compacted { .. }), "{over}");
+}
+
+/// Checks that writes which wait for a server that says nothing do not wait one after the other.
+#[tokio::test]
+async fn writes_that_wait_for_a_silent_server_end_together() {
+    let silent = tokio::net::TcpSocket::new_v4().unwrap();
+    silent.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let silent = silent.listen(1).unwrap();
+    let address = silent.local_addr().unwrap();
+    let timeout = Duration::from_secs(1);
+    let settings = EtcdSettings::parse(&format!("etcd://{address}/test")).unwrap();
+    let write_all = || async {
+        let store = Etcd::new(EtcdSettings { timeout, ..settings.clone() }).unwrap();
+        let writes = (0..30).map(|_| store.put("k", "1".into(), Expect::Absent));
+        for done in futures::future::join_all(writes).await {
+            let error = done.unwrap_err();
+            assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+        }
+    };
+    // One after the other they would take thirty seconds and more.
+    let most = Duration::from_secs(15);
+    let connected = tokio::time::timeout(most, write_all()).await;
+    connected.expect("the server takes connections and says nothing");
+    let mut filling = Vec::new();
+    while let Ok(Ok(filled)) =
+        tokio::time::timeout(timeout, tokio::net::TcpStream::connect(address)).await
+    {
+        filling.push(filled);
+    }
+    let refused = tokio::time::timeout(most, write_all()).await;
+    refused.expect("the server takes no connections");
 }
