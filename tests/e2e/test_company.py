@@ -1,5 +1,6 @@
 """A company of three tenants on a cluster of three controls and four hosts, with logins by OIDC."""
 
+import itertools
 import json
 import signal
 import ssl
@@ -75,6 +76,7 @@ class Company:
     issuer: Issuer
     trust: ssl.SSLContext
     tokens: dict[str, str] = field(default_factory=dict)
+    turns: Iterator[int] = field(default_factory=itertools.count)
 
     def token(self, group: str) -> str:
         """A token of a person in a group, for as long as the test needs."""
@@ -85,13 +87,15 @@ class Company:
     def ask(
         self, token: str, method: str, path: str, body: Any = None, tenant: str | None = None
     ) -> tuple[int, Any]:
-        """The answer of the control that leads, as through a load balancer. `OSError` if none does;
-        a request that may have arrived is not repeated."""
+        """The answer of the control that leads, by way of any. `OSError` if none leads; a request
+        that may have arrived is not repeated."""
         headers = {"Authorization": f"Bearer {token}"}
         if tenant is not None:
             headers["Snowmelt-Tenant"] = tenant
         text = None if body is None else json.dumps(body)
-        for port in list(self.ports):
+        # Each request begins with another control.
+        first = next(self.turns) % len(self.ports)
+        for port in self.ports[first:] + self.ports[:first]:
             connection = HTTPSConnection("127.0.0.1", port, timeout=10, context=self.trust)
             try:
                 connection.connect()

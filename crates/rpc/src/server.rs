@@ -6,6 +6,7 @@
 //! closed first. Each holder of a token has a share of the authenticated ones. A body that comes
 //! too slowly is given up.
 
+pub mod client_relay;
 #[cfg(test)]
 mod tests;
 mod unauthenticated;
@@ -230,9 +231,28 @@ pub fn source(address: IpAddr) -> IpAddr {
 
 /// Serves until it is asked to end and every connection has ended, or until it is aborted.
 pub async fn serve<L: Listener>(listener: L, router: Router, bounds: Bounds, ending: Ending) {
-    let router = router
+    let router = routed(router);
+    let of_each = ending.clone();
+    let each = move |accepted, admission| {
+        connection(accepted, router.clone(), bounds, admission, of_each.clone())
+    };
+    accept_all(listener, bounds, &ending, each).await;
+}
+
+/// Adds to routes what those of every server have.
+pub(crate) fn routed(router: Router) -> Router {
+    router
         .layer(DefaultBodyLimit::max(MAX_REQUEST_BYTES))
-        .layer(middleware::from_fn(trace::identify));
+        .layer(middleware::from_fn(trace::identify))
+}
+
+/// Accepts connections until the server is asked to end, and waits until every one has ended.
+pub(crate) async fn accept_all<L: Listener, F: Future<Output = ()> + Send + 'static>(
+    listener: L,
+    bounds: Bounds,
+    ending: &Ending,
+    each: impl Fn(AcceptedConnection<L::Stream>, Admission) -> F,
+) {
     let mut connections = JoinSet::new();
     let mut unauthenticated = Unauthenticated::default();
     let holders = bounds.of_holder.map(Holders::new);
@@ -244,14 +264,7 @@ pub async fn serve<L: Listener>(listener: L, router: Router, bounds: Bounds, end
             accepted = listener.accept(), if !is_full => match accepted {
                 Ok(accepted) => {
                     let admission = Admission::new(accepted.address, holders.clone());
-                    let connection = connection(
-                        accepted,
-                        router.clone(),
-                        bounds,
-                        admission.clone(),
-                        ending.clone(),
-                    );
-                    let handle = connections.spawn(connection);
+                    let handle = connections.spawn(each(accepted, admission.clone()));
                     if let Some(most) = bounds.unauthenticated {
                         unauthenticated.add(handle, admission, most);
                     }
@@ -270,7 +283,8 @@ pub async fn serve<L: Listener>(listener: L, router: Router, bounds: Bounds, end
     }
 }
 
-async fn connection(
+/// Serves the requests of one connection.
+pub(crate) async fn connection(
     accepted: AcceptedConnection<impl AsyncRead + AsyncWrite + Send + Unpin + 'static>,
     router: Router,
     bounds: Bounds,

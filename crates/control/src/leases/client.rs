@@ -17,7 +17,7 @@ use crate::access::identity::Identity;
 use crate::reports::beginning;
 
 /// How long a process of this machine may take to send its request.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A callback that `follow` calls with the text that an instance wrote.
 pub(super) type Keep<'a> = &'a (dyn Fn(&str) + Sync);

@@ -10,10 +10,11 @@
 //! |---|---|
 //! | a client on its connection, and clients that no descriptor can reach | `client`, `watch`, `relay` |
 //! | the leased instance, of a function or a UDF | `lease`, `udf` |
-//! | how many leases each tenant may have | `shares` |
+//! | how many each tenant may have; requests while another control leads | `shares`, `refusal` |
 
 mod client;
 mod lease;
+mod refusal;
 mod relay;
 mod shares;
 mod udf;
@@ -49,6 +50,7 @@ use crate::state::records::FunctionId;
 use crate::udfs::UdfRegistry;
 use client::{Keep, LeaseClient, broken};
 use lease::{LeasePlace, LeasedInstance, Out};
+pub(crate) use refusal::refuse_all;
 use relay::RelayConnection;
 use shares::Shares;
 use udf::LeasedUdf;
@@ -63,8 +65,7 @@ const MAX_CONNECTIONS: usize = 4096;
 /// The most leases by the API at one time, of all tenants.
 const MAX_RELAYED: usize = 1024;
 
-/// The most leases by the API that one tenant has, with connections that have not asked for one
-/// yet.
+/// The most leases by the API of one tenant, with connections that have asked for none yet.
 const MAX_OF_TENANT: u64 = 512;
 
 /// Gives leases of instances.
@@ -72,7 +73,6 @@ const MAX_OF_TENANT: u64 = 512;
 pub(crate) struct Leases {
     functions: Functions,
     udfs: UdfRegistry,
-    /// Folders whose paths are not shown to clients of the API.
     folders: Folders,
     relayed: Relays,
     durations: Durations,
@@ -108,8 +108,8 @@ impl Leases {
     pub fn new(functions: Functions, udfs: UdfRegistry, folders: Folders) -> Self {
         let room = Arc::new(Semaphore::new(MAX_RELAYED));
         let shares = Shares::new(MAX_OF_TENANT);
-        let tasks = TaskTracker::new();
-        let relayed = Relays { room, shares, tasks, over: CancellationToken::new() };
+        let over = CancellationToken::new();
+        let relayed = Relays { room, shares, tasks: TaskTracker::new(), over };
         let durations = Durations::default();
         Self { functions, udfs, folders, relayed, durations, audit: Audit::default(), lead: None }
     }

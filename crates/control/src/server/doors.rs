@@ -4,11 +4,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use snowmelt_node::Node;
+use snowmelt_rpc::server::client_relay::{RelayEntrance, RelayedClients};
 use snowmelt_rpc::server::{self, Ending};
+use snowmelt_tasks::TaskHost;
 use snowmelt_types::{Code, ErrorReport, Report};
 use tokio::net::UnixListener;
+use tokio_util::sync::CancellationToken;
 
 use super::Remote;
+use crate::cluster::hosts::{in_time, listener};
 use crate::gateway::{self, Door};
 use crate::platform::GatewayPlatform;
 
@@ -30,9 +34,31 @@ pub(super) async fn serve_connections(
     Ok(())
 }
 
-/// Serves the clients of other hosts, if there is an address for them.
+/// Serves the hosts of a cluster, if there is an address for them. Other controls bring their
+/// clients by the entrance.
+pub(super) async fn serve_hosts(
+    listener: Option<std::net::TcpListener>,
+    platform: &GatewayPlatform,
+    host: TaskHost,
+    clients: Option<RelayEntrance>,
+    over: CancellationToken,
+) -> Result<(), ErrorReport> {
+    let hosts = platform.hosts.clone();
+    let (Some(listener), Some(credential)) = (listener, hosts.credential().cloned()) else {
+        return Ok(());
+    };
+    let authority = platform.authority.clone();
+    let lead = platform.lead.as_ref().map(|lead| lead.watch.clone());
+    let router = listener::router(hosts, authority, lead, host, &credential, clients);
+    // Bursts that are given time need their hosts.
+    in_time("hosts", move || listener::serve(listener, router, credential, over)).await?
+}
+
+/// Serves the clients of other hosts, if there is an address for them: those that connect here, and
+/// those that connect to other controls.
 pub(super) async fn serve_others(
     remote: Option<(std::net::TcpListener, Remote)>,
+    relayed: RelayedClients,
     platform: &Arc<GatewayPlatform>,
     ending: &Ending,
 ) -> Result<(), ErrorReport> {
@@ -41,7 +67,9 @@ pub(super) async fn serve_others(
     };
     tokio::spawn(files.follow(certificate.clone(), ending.over.clone()));
     let router = gateway::router(Arc::clone(platform), Door::Network(tokens, issuers));
-    gateway::remote_clients::serve(listener, certificate, router, ending.clone()).await
+    let relayed = server::serve(relayed, router.clone(), server::TENANTS, ending.clone());
+    let own = gateway::remote_clients::serve(listener, certificate, router, ending.clone());
+    tokio::join!(relayed, own).1
 }
 
 /// Ends all sandboxes of a server, and removes its sockets.

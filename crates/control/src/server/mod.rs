@@ -36,6 +36,7 @@ use std::time::Duration;
 use snowmelt_kernel::lock::Lock;
 use snowmelt_node::Node;
 use snowmelt_rpc::server::Ending;
+use snowmelt_rpc::server::client_relay::relayed_clients;
 pub use snowmelt_rpc::tls::Certificate;
 use snowmelt_sandbox::{Spawner, SpawnerProcess};
 use snowmelt_tasks::TaskHost;
@@ -49,7 +50,7 @@ use crate::access::redaction::Folders;
 use crate::access::secrets::SecretSources;
 use crate::bursts::{BurstStorage, Bursts};
 use crate::cluster::ClusterResources;
-use crate::cluster::hosts::{in_time, listener};
+use crate::cluster::hosts::listener;
 pub use crate::cluster::placements::PlacementSettings as Placing;
 use crate::cluster::placements::Placements;
 use crate::cluster::pool::HostPool;
@@ -70,7 +71,7 @@ use crate::state::quotas::StoredQuotas;
 use crate::times::PRIVATE_GRACE;
 use crate::udfs::{UdfCatalog, UdfLogs, UdfRegistry};
 pub use certificate_files::CertificateFiles;
-use doors::{lease_socket, serve_connections, serve_others};
+use doors::{lease_socket, serve_connections, serve_hosts, serve_others};
 use own_cluster::OwnCluster;
 pub use rights::broker_main;
 use rights::{becoming, close_state};
@@ -227,6 +228,7 @@ impl Launch {
             local: &self.listener,
             hosts: self.hosts.as_ref(),
             remote: self.remote.as_ref(),
+            leases: &self.leases,
             socket: &self.socket,
         };
         let leading = match standby::turn(&settings, listeners, &node, &ending).await? {
@@ -239,27 +241,15 @@ impl Launch {
         if !settings.private {
             start::go_on(&platform, &ending, leading.is_some()).await?;
         }
-        let hosts = platform.hosts.clone();
-        let over = ending.over.clone();
-        let joining = async {
-            match (self.hosts, hosts.credential().cloned()) {
-                (Some(listener), Some(credential)) => {
-                    let authority = platform.authority.clone();
-                    let lead = platform.lead.as_ref().map(|lead| lead.watch.clone());
-                    let router = listener::router(hosts, authority, lead, host, &credential);
-                    // Bursts that are given time need their hosts.
-                    let serving = move || listener::serve(listener, router, credential, over);
-                    in_time("hosts", serving).await?
-                }
-                _ => Ok(()),
-            }
-        };
+        let (entrance, relayed) = relayed_clients();
+        let entrance = settings.remote.is_some().then_some(entrance);
+        let joining = serve_hosts(self.hosts, &platform, host, entrance, ending.over.clone());
         let router = gateway::router(Arc::clone(&platform), Door::Socket);
         let remote = self.remote.zip(settings.remote);
         let serving = async {
             let all_ended = CancellationToken::new();
             let local = serve_connections(self.listener, router, ending.clone());
-            let others = serve_others(remote, &platform, &ending);
+            let others = serve_others(remote, relayed, &platform, &ending);
             let serving = async { tokio::try_join!(local, others).map(|_| ()) };
             let ((), served) = tokio::join!(drain(&platform, &ending, &all_ended), async {
                 let served = serving.await;

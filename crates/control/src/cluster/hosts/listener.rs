@@ -6,16 +6,18 @@
 use std::net::SocketAddr;
 
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::extract::{DefaultBodyLimit, Path, Request, State};
 use axum::http::StatusCode;
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, post};
+use axum::routing::{delete, get, post};
 use axum::{Extension, Router};
 use serde::de::DeserializeOwned;
 use snowmelt_api::HostJoin;
 use snowmelt_rpc::membership::PeerSlot;
+use snowmelt_rpc::server::client_relay::{self, RelayEntrance};
 use snowmelt_rpc::server::{self, Ending, HostListener};
-use snowmelt_rpc::{Credential, Problem, admit};
+use snowmelt_rpc::{Credential, Problem, admit, of_control};
 use snowmelt_store::etcd::LeadWatch;
 use snowmelt_tasks::{TaskHost, remote};
 use snowmelt_types::{Code, ErrorReport, HostName};
@@ -54,14 +56,21 @@ pub(crate) fn router(
     lead: Option<LeadWatch>,
     host: TaskHost,
     credential: &Credential,
+    clients: Option<RelayEntrance>,
 ) -> Router {
     let exchange = remote::routes::exchange_only(host, credential.clone());
     let parts = Parts { hosts, authority, lead };
+    let of_controls = Router::new()
+        .route(client_relay::PATH, get(relay_client))
+        .layer(from_fn_with_state(credential.clone(), of_control))
+        .with_state(clients);
     Router::new()
         .route("/v1/hosts", post(join))
         .route("/v1/hosts/{name}", delete(leave))
         .route("/v1/hosts/{name}/certificate", post(renew))
-        .layer(axum::middleware::from_fn_with_state(credential.clone(), admit))
+        .with_state(parts.clone())
+        .merge(of_controls)
+        .layer(from_fn_with_state(credential.clone(), admit))
         // A host that has no certificate yet.
         .route("/v1/join", post(first_certificate).layer(DefaultBodyLimit::max(JOIN_BYTES)))
         .with_state(parts)
@@ -111,6 +120,19 @@ async fn first_certificate(State(parts): State<Parts>, body: Bytes) -> Result<Re
     let is_there = parts.hosts.has(&ask.name);
     let certified = parts.authority()?.join(&ask, is_there).await?;
     Ok(axum::Json(certified).into_response())
+}
+
+/// Takes the connection of a client from a control that stands by.
+async fn relay_client(
+    State(clients): State<Option<RelayEntrance>>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let Some(clients) = clients else {
+        let message = "this control has no address for clients of other hosts";
+        let report = ErrorReport::new(Code::HOST_REFUSED, message);
+        return Err(report.hint("give all controls an address with --tls-listen").into());
+    };
+    clients.take(request)
 }
 
 impl Parts {

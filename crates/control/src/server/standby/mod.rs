@@ -1,34 +1,36 @@
 //! A control among several that share a store: it leads, or stands by until it does.
 //!
+//! | part | file |
+//! |---|---|
+//! | the wait for the lead | here |
+//! | the listeners of a control that stands by | `doors` |
+//! | the control that leads, as others know it | `leader` |
+//!
 //! Invariants: only a control that leads makes a platform, reads records and gives orders. One that
-//! stands by answers that another leads. A control that knows that it no longer leads ends: what it
-//! has in memory is no longer true. Its process then begins again, to stand by.
+//! stands by carries the connections of clients of other hosts to the one that leads; hosts and
+//! processes of its machine are told that another one leads. A control that knows that it no longer
+//! leads ends: what it has in memory is no longer true. Its process then begins again, to stand by.
+
+mod doors;
+mod leader;
 
 use std::path::Path;
 use std::sync::Arc;
 
-use axum::extract::State;
-use axum::http::StatusCode;
-use axum::routing::{get, post};
-use axum::{Extension, Router};
 use bytes::Bytes;
-use snowmelt_api::{PoolStatus, Status};
 use snowmelt_node::Node;
-use snowmelt_rpc::server::{self, Ending};
-use snowmelt_rpc::{Credential, Peer, Problem, admit, body};
-use snowmelt_store::etcd::{Etcd, Lead, LeadWatch, OtherLead};
+use snowmelt_rpc::server::Ending;
+use snowmelt_store::etcd::{Etcd, Lead, LeadWatch};
 use snowmelt_store::{Error, LongValues};
-use snowmelt_types::{Code, ErrorReport, Report};
-use tokio::net::UnixListener;
+use snowmelt_types::{ErrorReport, Report};
 use tokio_util::sync::CancellationToken;
 
 use super::own_cluster::standby_credential;
-use super::{Remote, ServerSettings, StoreSettings};
-use crate::cluster::hosts::listener;
-use crate::gateway::remote_clients;
-use crate::now_ms;
+use super::{ServerSettings, StoreSettings};
 use crate::platform::PlatformLead;
 use crate::state::records::Records;
+use doors::{Doors, StandbyStatus};
+use leader::{ControlName, KnownLeader};
 
 /// The name of the lead of all functions of a platform.
 const LEAD: &str = "control";
@@ -113,6 +115,7 @@ pub(super) struct Listeners<'a> {
     pub local: &'a std::os::unix::net::UnixListener,
     pub hosts: Option<&'a std::net::TcpListener>,
     pub remote: Option<&'a std::net::TcpListener>,
+    pub leases: &'a std::os::unix::net::UnixListener,
     pub socket: &'a Path,
 }
 
@@ -146,16 +149,20 @@ async fn lead(
 ) -> Result<Option<Leading>, ErrorReport> {
     let failed = |error: Error| error.report();
     let etcd = Etcd::new(store.etcd.clone()).map_err(failed)?;
-    let says = Bytes::from(name(settings));
+    let says = Bytes::from(ControlName::of(settings).to_string());
     // An etcd that is not there is an error of who starts the server.
-    let mut other = match etcd.try_lead(LEAD, &says).await.map_err(failed)? {
+    let other = match etcd.try_lead(LEAD, &says).await.map_err(failed)? {
         Ok(lead) => return leading(lead, store, etcd.place()).map(Some),
         Err(other) => other,
     };
-    tracing::info!(leader = %named(&other), "another control leads, and this one stands by");
     let answering = CancellationToken::new();
-    let status = status(settings, node, listeners.socket, &etcd, &other);
-    let doors = Doors::open(settings, listeners, status, ending.asked.clone(), &answering)?;
+    let credential = standby_credential(settings, &answering)?;
+    let known = KnownLeader::new(credential.clone());
+    known.is(&other);
+    tracing::info!(leader = %known.name(), "another control leads, and this one stands by");
+    let status = StandbyStatus::of(settings, node, listeners.socket, etcd.place(), &known);
+    let asked = ending.asked.clone();
+    let doors = Doors::open(settings, listeners, status, credential, asked, &answering)?;
     let doors = tokio::spawn(doors.serve());
     let led = loop {
         let tried = async {
@@ -165,9 +172,9 @@ async fn lead(
         let Some(tried) = ending.asked.run_until_cancelled(tried).await else { break Ok(None) };
         match tried {
             Ok(Ok(lead)) => break leading(lead, store, etcd.place()).map(Some),
-            Ok(Err(next)) => other = next,
+            Ok(Err(next)) => known.is(&next),
             Err(error) => {
-                tracing::warn!(%error, leader = %named(&other), "the store does not answer");
+                tracing::warn!(%error, leader = %known.name(), "the store does not answer");
                 tokio::time::sleep(AGAIN_AFTER).await;
             }
         }
@@ -182,150 +189,6 @@ fn leading(lead: Lead, store: &StoreSettings, place: String) -> Result<Leading, 
     let records = LongValues::new(Arc::new(lead.store()), &folder, LONGEST);
     let records = records.map_err(|error| error.report())?;
     Ok(Leading { lead, records, place })
-}
-
-/// The name of this control for others.
-fn name(settings: &ServerSettings) -> String {
-    let cluster = settings.cluster.as_ref();
-    let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    cluster.map_or(machine, |cluster| format!("{} at {}", cluster.name, cluster.listen))
-}
-
-fn named(other: &OtherLead) -> String {
-    String::from_utf8_lossy(&other.says).into_owned()
-}
-
-/// The listener for hosts of a control that stands by.
-struct HostDoor {
-    listener: std::net::TcpListener,
-    router: Router,
-    credential: Credential,
-}
-
-/// The listeners of a control that stands by.
-struct Doors {
-    local: UnixListener,
-    local_router: Router,
-    hosts: Option<HostDoor>,
-    remote: Option<(std::net::TcpListener, Remote)>,
-    ending: CancellationToken,
-}
-
-impl Doors {
-    /// Takes copies of the listeners: connections that are not accepted wait for the leader.
-    fn open(
-        settings: &ServerSettings,
-        listeners: Listeners<'_>,
-        status: Status,
-        asked: CancellationToken,
-        ending: &CancellationToken,
-    ) -> Result<Self, ErrorReport> {
-        let failed = |error: std::io::Error| {
-            ErrorReport::new(Code::INTERNAL, format!("cannot stand by: {error}"))
-        };
-        let local = listeners.local.try_clone().map_err(failed)?;
-        local.set_nonblocking(true).map_err(failed)?;
-        let local = UnixListener::from_std(local).map_err(failed)?;
-        let copied = |listener: Option<&std::net::TcpListener>| {
-            listener.map(std::net::TcpListener::try_clone).transpose().map_err(failed)
-        };
-        let credential = standby_credential(settings, ending)?;
-        let hosts = copied(listeners.hosts)?.zip(credential).map(|(listener, credential)| {
-            let layer = axum::middleware::from_fn_with_state(credential.clone(), admit);
-            let router = Router::new().fallback(elsewhere).layer(layer);
-            // A host that has no certificate yet.
-            HostDoor { listener, router: router.route("/v1/join", post(elsewhere)), credential }
-        });
-        let remote = copied(listeners.remote)?.zip(settings.remote.clone());
-        let answer = move || async move { body::json(StatusCode::OK, &status) };
-        let local_router = health()
-            .route("/v1/status", get(answer))
-            .route("/v1/shutdown", post(shutdown))
-            .with_state(asked)
-            .fallback(elsewhere);
-        Ok(Self { local, local_router, hosts, remote, ending: ending.clone() })
-    }
-
-    async fn serve(self) {
-        let ending = Ending { asked: self.ending.clone(), over: self.ending.clone() };
-        let local = server::serve(self.local, self.local_router, server::LOCAL, ending.clone());
-        let hosts = async {
-            if let Some(HostDoor { listener, router, credential }) = self.hosts {
-                drop(listener::serve(listener, router, credential, self.ending.clone()).await);
-            }
-        };
-        let remote = async {
-            if let Some((listener, remote)) = self.remote {
-                let router = health::<()>().fallback(elsewhere);
-                let serving = remote_clients::serve(listener, remote.certificate, router, ending);
-                drop(serving.await);
-            }
-        };
-        tokio::join!(local, hosts, remote);
-    }
-}
-
-/// Answers load balancers: this control lives, and takes no work.
-fn health<S: Clone + Send + Sync + 'static>() -> Router<S> {
-    let standing_by = (StatusCode::SERVICE_UNAVAILABLE, "another control leads\n");
-    Router::new()
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(move || async move { standing_by }))
-}
-
-/// Ends a server that stands by, for its own user and root.
-async fn shutdown(
-    State(asked): State<CancellationToken>,
-    Extension(peer): Extension<Peer>,
-) -> Result<StatusCode, Problem> {
-    let own = rustix::process::geteuid().as_raw();
-    if !matches!(peer, Peer::User(user) if user == own || user == 0) {
-        let message = "only the user of the server and root may end a server that stands by";
-        return Err(ErrorReport::new(Code::RIGHT_MISSING, message).into());
-    }
-    asked.cancel();
-    Ok(StatusCode::ACCEPTED)
-}
-
-/// Answers what only the leader does. Nothing about it is said to who has not shown a token.
-async fn elsewhere() -> Problem {
-    let report = ErrorReport { retryable: true, ..Error::Deposed.report() };
-    Problem { status: StatusCode::SERVICE_UNAVAILABLE, report }
-}
-
-fn status(
-    settings: &ServerSettings,
-    node: &Node,
-    socket: &Path,
-    etcd: &Etcd,
-    other: &OtherLead,
-) -> Status {
-    let place = etcd.place();
-    Status {
-        version: snowmelt_rpc::version().to_owned(),
-        pid: std::process::id(),
-        started_ms: now_ms(),
-        socket: socket.display().to_string(),
-        memory_bytes: 0,
-        queries: 0,
-        workers: [0, 0],
-        instances: [0, 0],
-        zygotes: 0,
-        functions: 0,
-        spawner: node.spawner(),
-        pool: PoolStatus {
-            provider: "static".to_owned(),
-            is_elastic: false,
-            least: 1,
-            most: 1,
-            provided: 0,
-            lacking: 0,
-            failure: None,
-            retry_ms: None,
-        },
-        image_trees: settings.images.trees,
-        store: format!("{place}; this control stands by, `{}` leads", named(other)),
-    }
 }
 
 /// The state of a store, for `snowmelt doctor`.
