@@ -48,7 +48,7 @@ ASKED: dict[str, tuple[str, str, Any, int]] = {
     "call": ("POST", "/v1/functions/f/invocations", {"event": 2}, 200),
     "read": ("GET", "/v1/functions/f/logs", None, 200),
     "administer": ("GET", "/v1/keys", None, 200),
-    "operate": ("GET", "/v1/status", None, 200),
+    "operate": ("GET", "/v1/hosts", None, 200),
 }
 RIGHTS = {
     "reader": {"look", "read"},

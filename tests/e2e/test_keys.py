@@ -24,7 +24,7 @@ ASKED = {
     "read": ("GET", "/v1/functions/score-a/logs", None, 200),
     "develop": ("POST", "/v1/functions", DEPLOY, 201),
     "administer": ("GET", "/v1/keys", None, 200),
-    "operate": ("GET", "/v1/status", None, 200),
+    "operate": ("GET", "/v1/hosts", None, 200),
 }
 RIGHTS = {
     "reader": {"look", "read"},

@@ -328,7 +328,7 @@ def test_what_belongs_to_the_machine_or_to_other_tenants_is_not_served(
     assert (status, refused["code"]) == (403, "SM-0513")
     for method, path in (
         ("POST", "/v1/packages"),
-        ("GET", "/v1/figures"),
+        ("GET", "/v1/hosts"),
         ("POST", "/v1/shutdown"),
     ):
         status, refused = platform.ask(method, path, platform.token)

@@ -83,12 +83,15 @@ fn routes(platform: Arc<GatewayPlatform>) -> Router {
         .fallback(unknown)
 }
 
-async fn status(State(platform): State<Arc<GatewayPlatform>>) -> HandlerResult {
-    json(StatusCode::OK, &platform.status().await)
+async fn status(State(platform): State<Arc<GatewayPlatform>>, identity: Identity) -> HandlerResult {
+    json(StatusCode::OK, &platform.status_for(&identity).await?)
 }
 
-async fn figures(State(platform): State<Arc<GatewayPlatform>>) -> HandlerResult {
-    json(StatusCode::OK, &platform.figures())
+async fn figures(
+    State(platform): State<Arc<GatewayPlatform>>,
+    identity: Identity,
+) -> HandlerResult {
+    json(StatusCode::OK, &platform.figures_for(&identity))
 }
 
 /// Answers operators with all metrics, and others with the durations of their own tenant.
@@ -168,7 +171,7 @@ async fn trees(
 ) -> HandlerResult {
     let Query(TreesQuery { of }) = query.map_err(rejected)?;
     let trees = &platform.bursts.trees;
-    let mut names = trees.names();
+    let mut names = platform.trees_for(&identity, trees.names()).await?;
     if let Some(of) = of {
         names = platform.trees_of(identity.tenant, &of, names).await?;
     }

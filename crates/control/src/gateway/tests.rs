@@ -7,6 +7,7 @@ mod access;
 mod limits;
 mod network;
 pub(super) mod routes;
+mod tenants;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -39,7 +40,7 @@ fn member() -> Peer {
 
 struct Gateway {
     router: Router,
-    idle: IdlePlatform,
+    idle: Arc<IdlePlatform>,
 }
 
 /// A status, the headers, and the body.
@@ -72,7 +73,7 @@ impl Answered {
 
 impl Gateway {
     async fn new() -> Self {
-        let idle = idle_platform().await;
+        let idle = Arc::new(idle_platform().await);
         Self { router: super::router(Arc::clone(&idle.platform), Door::Socket), idle }
     }
 

@@ -5,6 +5,7 @@
 //! | the parts, their figures and their state | here |
 //! | removal of what nothing uses | `prune`, `prunings` |
 //! | trees of the image and the files of a function, for display | `trees` |
+//! | what one tenant sees of all this | `view` |
 //!
 //! Boundary: the gateway serves the parts; a server makes them.
 
@@ -13,6 +14,7 @@ pub(crate) mod prunings;
 #[cfg(test)]
 pub(crate) mod rig;
 pub(crate) mod trees;
+mod view;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -126,7 +128,7 @@ impl GatewayPlatform {
         }
     }
 
-    pub async fn status(&self) -> Status {
+    async fn status(&self) -> Status {
         let usage = self.node.usage();
         let functions = self.functions.count().await;
         let spawner = self.node.spawner();

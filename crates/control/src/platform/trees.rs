@@ -1,6 +1,6 @@
 //! The trees through which the image and the files of a function come to its hosts.
 
-use snowmelt_api::{FileRefs, UdfSource};
+use snowmelt_api::FileRefs;
 use snowmelt_node::{file_tree, has_registry};
 use snowmelt_types::{Code, ErrorReport, FunctionName, Tenant};
 
@@ -21,7 +21,11 @@ impl GatewayPlatform {
         name: &str,
         mut all: Vec<String>,
     ) -> Result<Vec<String>, ErrorReport> {
-        let mut own = self.udfs.find(&tenant, name).await?.map(|udf| trees_of_udf(&udf.source));
+        let mut own = self
+            .udfs
+            .find(&tenant, name)
+            .await?
+            .map(|udf| trees_of_udf(udf.source.image.as_ref(), &udf.source.files));
         let mut missing = None;
         if let Ok(name) = name.parse::<FunctionName>() {
             match self.functions.record(&FunctionId { tenant, name }).await {
@@ -41,13 +45,13 @@ impl GatewayPlatform {
     }
 }
 
-fn trees_of_function(record: &FunctionRecord) -> Vec<String> {
+pub(super) fn trees_of_function(record: &FunctionRecord) -> Vec<String> {
     image(record).into_iter().chain(trees_of_files(&record.spec.files)).collect()
 }
 
-fn trees_of_udf(source: &UdfSource) -> Vec<String> {
-    let image = source.image.clone().filter(|image| has_registry(image));
-    image.into_iter().chain(trees_of_files(&source.files)).collect()
+pub(super) fn trees_of_udf(image: Option<&String>, files: &FileRefs) -> Vec<String> {
+    let image = image.cloned().filter(|image| has_registry(image));
+    image.into_iter().chain(trees_of_files(files)).collect()
 }
 
 fn trees_of_files(files: &FileRefs) -> impl Iterator<Item = String> {
@@ -57,6 +61,7 @@ fn trees_of_files(files: &FileRefs) -> impl Iterator<Item = String> {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use snowmelt_api::UdfSource;
 
     use super::*;
     use crate::platform::rig::{idle_platform, spec};

@@ -153,7 +153,7 @@ async fn a_head_request_needs_what_a_get_request_needs() {
     let head = async |url| remote.send("head", url, Some(&caller), "", "", "").await.0;
     assert_eq!(head("/v1/functions").await, 200);
     assert_eq!(head("/metrics").await, 403);
-    assert_eq!(head("/v1/figures").await, 404);
+    assert_eq!(head("/v1/hosts").await, 404);
 }
 
 /// The tables of `docs/reference/access.md`.

@@ -133,7 +133,7 @@ async fn what_is_done_has_a_line_and_what_is_only_looked_at_has_none() {
     let mut idle = idle_platform().await;
     idle.platform = audited(idle.platform, folder.path());
     let router = super::super::router(Arc::clone(&idle.platform), Door::Socket);
-    let gateway = Gateway { router, idle };
+    let gateway = Gateway { router, idle: idle.into() };
     gateway.send(member(), "get", "/v1/functions", "", "", "").await.is(200, "", "a list");
     gateway.send(member(), "post", CALL, "", "", EVENT).await.is(404, "SM-0220", "a call");
     gateway.send(member(), "post", "/v1/backups", "", "", "").await.is(403, "SM-0518", "a copy");

@@ -26,7 +26,7 @@ use crate::state::records::{FunctionRecord, InvocationRecord};
 pub(super) struct RemoteGateway {
     router: Router,
     token: String,
-    pub idle: IdlePlatform,
+    pub idle: Arc<IdlePlatform>,
     folder: tempfile::TempDir,
 }
 
@@ -40,7 +40,8 @@ impl RemoteGateway {
         Self::over(idle_platform().await)
     }
 
-    pub fn over(idle: IdlePlatform) -> Self {
+    pub fn over(idle: impl Into<Arc<IdlePlatform>>) -> Self {
+        let idle = idle.into();
         let folder = tempfile::tempdir().unwrap();
         let token = add(folder.path(), Role::Developer);
         let tokens = Arc::new(Tokens::open(&folder.path().join("tokens"), false).unwrap());
