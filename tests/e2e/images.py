@@ -142,7 +142,11 @@ class Registry:
         return sum(map(int, re.findall(r"http\.response\.written=(\d+)", text)))
 
 
-def registry(folder: Path, address: str = "", tls: str = "") -> Registry:
+# A user of a registry with a login, as a line of `htpasswd`: the password is `secret`.
+LOGIN = "me:$2b$04$uMuHH20Fj2r/Z6o359ELZObQfTP4kp5WvwPAVBnOhxAeFMdCZkbyS"
+
+
+def registry(folder: Path, address: str = "", tls: str = "", login: bool = False) -> Registry:
     """At a free port, unless an address is given; `tls` is YAML."""
     if not address:
         with socket.socket() as free:
@@ -153,6 +157,11 @@ def registry(folder: Path, address: str = "", tls: str = "") -> Registry:
         "version: 0.1\nlog: {level: info, accesslog: {disabled: true}}\n"
         f"storage: {{filesystem: {{rootdirectory: {data}}}}}\nhttp: {{addr: '{address}'{tls}}}\n"
     )
+    if login:
+        users = folder / "users"
+        users.write_text(f"{LOGIN}\n")
+        with config.open("a") as file:
+            file.write(f"auth: {{htpasswd: {{realm: test, path: {users}}}}}\n")
     with (folder / "log").open("ab") as log:
         command = [shutil.which("docker-registry") or "docker-registry", "serve", str(config)]
         process = subprocess.Popen(command, stdout=log, stderr=log)

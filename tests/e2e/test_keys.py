@@ -105,8 +105,8 @@ def test_a_key_is_for_its_tenant_and_its_names(company: Platform) -> None:
     foreign = DEPLOY | {"name": "score-b", "tenant": "other"}
     status, refused = ask(company, key, "POST", "/v1/functions", foreign)
     assert (status, refused["code"]) == (403, "SM-0513")
-    # What belongs to all tenants.
-    image = {"name": "score-b", "image": "app:v1"}
+    # What the machine would have to reach.
+    image = {"name": "score-b", "image": "registry.example/app:v1"}
     status, refused = ask(company, key, "POST", "/v1/functions", image)
     assert (status, refused["code"]) == (403, "SM-0518") and "an image" in refused["message"]
     # Code of one's own, by name.

@@ -54,12 +54,6 @@ pub enum Error {
         /// The reason of the operating system.
         source: io::Error,
     },
-    /// The name is that of another user's image.
-    #[error("the image `{name}` belongs to another user")]
-    NotYours {
-        /// The name.
-        name: String,
-    },
     /// The registry denies this user the operation.
     #[error("the registry {registry} refuses {what}: {reason}")]
     Denied {
@@ -176,7 +170,6 @@ impl Error {
             Self::Missing { .. } | Self::NoFile { .. } | Self::Unreadable { .. } => {
                 Code::IMAGE_MISSING
             }
-            Self::NotYours { .. } => Code::TENANT_REFUSED,
             Self::Denied { .. } | Self::Unreachable { .. } => Code::IMAGE_SOURCE,
             Self::Untrusted { .. } => Code::IMAGE_AUTHORITY,
             Self::Io { source, .. } if is_full(source) => Code::DISK_FULL,
@@ -196,7 +189,6 @@ impl Error {
             Self::Missing { .. } => Some("`snowmelt image ls` shows the images of this machine"),
             Self::NoFile { .. } => Some("check the path: it is read from the working folder"),
             Self::Unreadable { .. } => Some("the user of the command must be able to read it"),
-            Self::NotYours { .. } => Some("choose another name; root may replace any"),
             Self::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
                 Some("run it as the platform's user, or set SNOWMELT_STATE to a folder of your own")
             }

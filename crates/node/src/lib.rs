@@ -26,7 +26,8 @@ pub use files::function_files::{FileStore, Receiving, UNUSED_KEPT};
 pub use files::shared_files::{FILE_BLOCKS, SharedFile, file_tree, is_file_tree};
 pub use images::{
     BLOCKS as IMAGE_BLOCKS, ControlAddress, HeldImage, ImageOrigin, ImageSettings, ResolvedImage,
-    Stores as ImageStores, TreePlace, Upstream, find_image, has_registry, image_daemon_main,
+    Stores as ImageStores, TenantImages, TreePlace, Upstream, find_image, has_registry,
+    image_daemon_main,
 };
 pub use instances::acquisition::Environment;
 pub use instances::lease::InstanceLease;

@@ -284,7 +284,9 @@ pub fn with_images<T>(
     let done = runtime.block_on(async {
         let signals = Signals::listen(printer)?;
         let images = ImageServer::start(&config.state.value, config.images())?;
-        let done = until_signal(&signals, work(images.client())).await;
+        let tenant = config.tenant.as_ref().map(|tenant| &tenant.value);
+        let client = images.client().clone().for_tenant(tenant);
+        let done = until_signal(&signals, work(&client)).await;
         signals.waiting_for("partial files to be removed");
         images.end().await;
         done

@@ -213,6 +213,22 @@ pub struct Pruned {
     pub block_bytes: Option<u64>,
 }
 
+impl Pruned {
+    /// Adds what was removed elsewhere.
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            blobs: self.blobs + other.blobs,
+            bytes: self.bytes + other.bytes,
+            raw_files: self.raw_files + other.raw_files,
+            raw_bytes: self.raw_bytes + other.raw_bytes,
+            block_bytes: match (self.block_bytes, other.block_bytes) {
+                (Some(one), Some(two)) => Some(one + two),
+                (one, two) => one.or(two),
+            },
+        }
+    }
+}
+
 /// The key of the platform.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PlatformKey {

@@ -1,12 +1,14 @@
 //! Limits on what code and queries may name that a client on another host brings.
 //!
-//! Images, code packages and the logins for registries belong to no tenant yet, and paths are those
-//! of the machine: a key of a tenant may name none of them, only an operator's key may. Files,
-//! wheels and secrets belong to the tenant, and are allowed; so are requirements, which may be
-//! neither URLs nor paths.
+//! Registries are reached from the machine's network, and paths are those of the machine: a key of a
+//! tenant may name none of them, only an operator's key may. Images of this machine, files, wheels
+//! and secrets belong to the tenant, and are allowed; so are requirements, which may be neither URLs
+//! nor paths.
 
 use http::Uri;
 use snowmelt_api::{FunctionSpec, NetworkRequest, QueryRequest, UdfSource};
+use snowmelt_image::source::ImageLocation;
+use snowmelt_node::has_registry;
 use snowmelt_types::{Code, ErrorReport};
 use snowmelt_wire::HttpSource;
 
@@ -17,13 +19,8 @@ impl Identity {
     pub fn check_function(&self, spec: &FunctionSpec) -> Result<(), ErrorReport> {
         self.check_name(spec.name.as_str())?;
         let program = spec.command.first().is_some_and(|program| program.starts_with('/'));
-        for (is_named, what) in [
-            (spec.image.is_some(), "an image"),
-            (spec.packed.is_some(), "a code package"),
-            (program, "a program of the machine by its path"),
-        ] {
-            self.check_named(is_named, what)?;
-        }
+        spec.image.iter().chain(&spec.packed).try_for_each(|image| self.check_image(image))?;
+        self.check_named(program, "a program of the machine by its path")?;
         // The server, which is root, mounts it: a user could look into folders of others.
         if spec.root.is_some() && !self.is_operator() {
             let message = "only root and the user of the server run functions in a folder (root)";
@@ -35,7 +32,36 @@ impl Identity {
 
     /// Refuses code of UDFs that names what a client on another host may not use.
     pub fn check_udf_source(&self, source: &UdfSource) -> Result<(), ErrorReport> {
-        self.check_named(source.image.is_some(), "an image")
+        source.image.iter().try_for_each(|image| self.check_image(image))
+    }
+
+    /// Refuses an image that the request may not name: one in a folder of the machine, and over the
+    /// network one in a registry. Others are those of the tenant.
+    pub fn check_image(&self, name: &str) -> Result<(), ErrorReport> {
+        // The server opens it, with rights that its users need not have.
+        let is_path = name.parse::<ImageLocation>().is_ok_and(|place| place.is_path());
+        if is_path && !self.is_operator() {
+            let message = "only root and the user of the server name an image by its folder";
+            return Err(ErrorReport::new(Code::RIGHT_MISSING, message)
+                .hint("make it an image of the platform: `snowmelt image convert`"));
+        }
+        self.check_named(has_registry(name), "an image of a registry")
+    }
+
+    /// Refuses to read an image from a registry for a client on another host.
+    pub fn check_registry(&self, name: &str) -> Result<(), ErrorReport> {
+        self.check_image(name)?;
+        self.check_named(true, "an image of a registry")
+    }
+
+    /// Refuses images to a key that is limited to names of functions.
+    pub fn check_images(&self) -> Result<(), ErrorReport> {
+        if !self.is_limited() {
+            return Ok(());
+        }
+        let message = "a key that is limited to names of functions has no images";
+        Err(ErrorReport::new(Code::RIGHT_MISSING, message)
+            .hint("ask with a key of the tenant that has no limit"))
     }
 
     /// Refuses a network of a job that reaches anything outside of the job.
@@ -90,8 +116,8 @@ impl Identity {
         }
         let message = format!("a request over the network may not name {what}");
         Err(ErrorReport::new(Code::RIGHT_MISSING, message).hint(
-            "images, registries and the machine's network belong to all tenants: deploy it on the \
-             platform's machine, or with the key of an operator",
+            "the machine and its network belong to the operator: send an image with `snowmelt image \
+             convert`, or do it on the platform's machine",
         ))
     }
 }
@@ -142,8 +168,8 @@ mod tests {
         let plain = spec("");
         developer.check_function(&plain).unwrap();
         for named in [
-            FunctionSpec { image: Some("a:v1".into()), ..plain.clone() },
-            FunctionSpec { packed: Some("a:v1".into()), ..plain.clone() },
+            FunctionSpec { image: Some("registry.example/a:v1".into()), ..plain.clone() },
+            FunctionSpec { packed: Some("registry.example/a:v1".into()), ..plain.clone() },
             FunctionSpec { command: vec!["/usr/bin/env".into()], ..plain.clone() },
         ] {
             let refused = developer.check_function(&named).unwrap_err();
@@ -151,6 +177,14 @@ mod tests {
             local.check_function(&named).unwrap();
             operator.check_function(&named).unwrap();
         }
+        let own = FunctionSpec { image: Some("a:v1".into()), ..plain.clone() };
+        developer.check_function(&own).unwrap();
+        let foreign = FunctionSpec { image: Some("oci:/var/images:a".into()), ..plain.clone() };
+        for identity in [&developer, &local] {
+            let refused = identity.check_function(&foreign).unwrap_err();
+            assert_eq!(refused.code, Code::RIGHT_MISSING.code, "{refused}");
+        }
+        operator.check_function(&foreign).unwrap();
         let rooted = FunctionSpec { root: Some("/srv/root".into()), ..plain.clone() };
         for identity in [&developer, &local] {
             let refused = identity.check_function(&rooted).unwrap_err();
@@ -171,7 +205,8 @@ mod tests {
             serde_json::from_value(serde_json::json!({"code": code, "image": image})).unwrap()
         };
         developer.check_udf_source(&source("")).unwrap();
-        assert!(developer.check_udf_source(&source("a:v1")).is_err());
+        developer.check_udf_source(&source("a:v1")).unwrap();
+        assert!(developer.check_udf_source(&source("registry.example/a:v1")).is_err());
         let network = |text: &str| serde_json::from_str::<NetworkRequest>(text).unwrap();
         let outside = network(r#"{"egress": [{"to": "10.0.0.0/8"}]}"#);
         developer.check_network(None).unwrap();
@@ -228,5 +263,7 @@ mod tests {
         let limited = Identity::of_key(holder, &HeaderMap::new()).unwrap();
         let refused = limited.check_query(&QueryRequest::default(), &[]).unwrap_err();
         assert_eq!(refused.code, Code::RIGHT_MISSING.code);
+        limited.check_images().unwrap_err();
+        of_key("acme", Role::Developer).check_images().unwrap();
     }
 }

@@ -105,17 +105,18 @@ pub(crate) static RULES: [RouteRule; 59] = [
     delete("/v1/hosts/{host}/drain", Operate, Operators),
     post("/v1/shutdown", Operate, Operators),
     post("/v1/backups", Operate, Operators),
-    get("/v1/images", Look, Operators),
-    get("/v1/images/key", Look, Operators),
-    post("/v1/images/details", Look, Operators),
-    post("/v1/images/conversions", Develop, Operators),
+    get("/v1/images", Look, Everywhere),
+    get("/v1/images/key", Look, Everywhere),
+    post("/v1/images/details", Look, Everywhere),
+    post("/v1/images/conversions", Develop, Everywhere),
+    // Registries are reached from the machine's network, which belongs to the operator.
     post("/v1/images/pulls", Develop, Operators),
     post("/v1/images/pushes", Develop, Operators),
     post("/v1/images/prefetches", Develop, Operators),
-    post("/v1/images/verifications", Develop, Operators),
-    post("/v1/images/comparisons", Develop, Operators),
-    post("/v1/images/prunings", Operate, Operators),
-    delete("/v1/images/{image}", Operate, Operators),
+    post("/v1/images/verifications", Develop, Everywhere),
+    post("/v1/images/comparisons", Develop, Everywhere),
+    post("/v1/images/prunings", Develop, Everywhere),
+    delete("/v1/images/{image}", Develop, Everywhere),
 ];
 
 /// Returns the routes of a path.

@@ -71,13 +71,9 @@ impl Functions {
         Ok(Wheel { requirement: kept.map_err(|error| error.report())? })
     }
 
-    /// Makes a code package.
-    pub async fn pack(
-        &self,
-        request: PackRequest,
-        user: Option<u32>,
-    ) -> Result<Packed, ErrorReport> {
-        preparation::pack(&self.inner.node, &self.inner.analysis, request, user).await
+    /// Makes a code package of a tenant.
+    pub async fn pack(&self, tenant: &Tenant, request: PackRequest) -> Result<Packed, ErrorReport> {
+        preparation::pack(&self.inner.node, &self.inner.analysis, tenant, request).await
     }
 
     /// Starts and loads as many instances as calls are expected to need, at least one, in one

@@ -215,7 +215,7 @@ fn accept_packed(
 /// now.
 pub(crate) async fn pin(node: &Node, record: &mut FunctionRecord) -> Result<(), ErrorReport> {
     let Some(name) = &record.spec.packed else { return Ok(()) };
-    let found = node.preparation().find_package(name).await;
+    let found = node.preparation().find_package(&record.tenant, name).await;
     let (at, handler) = found.map_err(|error| error.report())?;
     if record.spec.handler.is_empty() {
         record.spec.handler = handler;
@@ -224,12 +224,12 @@ pub(crate) async fn pin(node: &Node, record: &mut FunctionRecord) -> Result<(), 
     Ok(())
 }
 
-/// Makes a code package.
+/// Makes a code package of a tenant.
 pub(crate) async fn pack(
     node: &Node,
     analysis: &AnalysisCache,
+    tenant: &Tenant,
     request: PackRequest,
-    user: Option<u32>,
 ) -> Result<Packed, ErrorReport> {
     let PackRequest { name, code, handler, packages } = request;
     if matches!(code, SourceCode::Files { .. }) {
@@ -240,7 +240,7 @@ pub(crate) async fn pack(
     let Declared { packages, imports, .. } = declared(node, analysis, &code, &packages).await?;
     let handler = if handler.is_empty() { "handler" } else { &handler };
     let source = PackageSource { code: &code, handler, requirements: &packages, imports: &imports };
-    let packed = node.preparation().pack(&name, user, source, &snowmelt_package::Silent).await;
+    let packed = node.preparation().pack(tenant, &name, source, &snowmelt_package::Silent).await;
     packed.map_err(|error| error.report())
 }
 

@@ -1,5 +1,4 @@
-//! Block images over HTTP. Users who are not operators may do what adds images or reads them; what
-//! removes images is for operators.
+//! Block images over HTTP: each request is about the images of its tenant.
 
 use axum::Router;
 use axum::body::Body;
@@ -8,7 +7,10 @@ use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::{delete, get, post};
 use bytes::Bytes;
-use snowmelt_api::{ConversionRequest, ImageEvent, PlatformKey, PruneRequest};
+use snowmelt_api::{
+    ConversionRequest, DifferenceRequest, ImageEvent, ImageRequest, ImageSource, PlatformKey,
+    PruneRequest,
+};
 use snowmelt_rpc::body::{self, json};
 use snowmelt_types::{Code, ErrorReport};
 use tokio::sync::mpsc::Receiver;
@@ -36,7 +38,14 @@ pub(crate) fn router(images: Images) -> Router {
         .with_state(images)
 }
 
-async fn list(State(images): State<Images>) -> HandlerResult {
+/// Returns the images that a request is about.
+fn own(images: &Images, identity: &Identity) -> Result<Images, ErrorReport> {
+    identity.check_images()?;
+    Ok(images.of(&identity.tenant))
+}
+
+async fn list(State(images): State<Images>, identity: Identity) -> HandlerResult {
+    let images = own(&images, &identity)?;
     let listed = blocking(move || images.list()).await?;
     json(StatusCode::OK, &listed)
 }
@@ -48,9 +57,12 @@ async fn key(State(images): State<Images>) -> HandlerResult {
 
 async fn detail(
     State(images): State<Images>,
+    identity: Identity,
     body::RequestBody(body): body::RequestBody,
 ) -> HandlerResult {
-    json(StatusCode::OK, &images.detail(body::parse(&body)?).await?)
+    let request: ImageRequest = body::parse(&body)?;
+    identity.check_image(&request.image)?;
+    json(StatusCode::OK, &own(&images, &identity)?.detail(request).await?)
 }
 
 async fn convert(
@@ -60,7 +72,10 @@ async fn convert(
 ) -> HandlerResult {
     let mut incoming = Incoming::new(request.into_body());
     let request: ConversionRequest = incoming.head().await?;
-    lines(images.convert(request, incoming, identity.member()))
+    if let ImageSource::Registry(from) = &request.source {
+        identity.check_registry(from)?;
+    }
+    lines(own(&images, &identity)?.convert(request, incoming, identity.member()))
 }
 
 async fn pull(
@@ -68,7 +83,7 @@ async fn pull(
     identity: Identity,
     body::RequestBody(body): body::RequestBody,
 ) -> HandlerResult {
-    lines(images.pull(body::parse(&body)?, identity.member()))
+    lines(own(&images, &identity)?.pull(body::parse(&body)?, identity.member()))
 }
 
 async fn push(
@@ -76,7 +91,7 @@ async fn push(
     identity: Identity,
     body::RequestBody(body): body::RequestBody,
 ) -> HandlerResult {
-    lines(images.push(body::parse(&body)?, identity.member()))
+    lines(own(&images, &identity)?.push(body::parse(&body)?, identity.member()))
 }
 
 async fn warm(
@@ -84,7 +99,7 @@ async fn warm(
     identity: Identity,
     body::RequestBody(body): body::RequestBody,
 ) -> HandlerResult {
-    lines(images.warm(body::parse(&body)?, identity.member()))
+    lines(own(&images, &identity)?.warm(body::parse(&body)?, identity.member()))
 }
 
 async fn verify(
@@ -92,7 +107,9 @@ async fn verify(
     identity: Identity,
     body::RequestBody(body): body::RequestBody,
 ) -> HandlerResult {
-    lines(images.verify(body::parse(&body)?, identity.member()))
+    let request: ImageRequest = body::parse(&body)?;
+    identity.check_image(&request.image)?;
+    lines(own(&images, &identity)?.verify(request, identity.member()))
 }
 
 async fn compare(
@@ -100,7 +117,10 @@ async fn compare(
     identity: Identity,
     body::RequestBody(body): body::RequestBody,
 ) -> HandlerResult {
-    lines(images.compare(body::parse(&body)?, identity.member()))
+    let request: DifferenceRequest = body::parse(&body)?;
+    identity.check_image(&request.first)?;
+    identity.check_image(&request.second)?;
+    lines(own(&images, &identity)?.compare(request, identity.member()))
 }
 
 async fn prune(
@@ -108,8 +128,12 @@ async fn prune(
     identity: Identity,
     body::RequestBody(body): body::RequestBody,
 ) -> HandlerResult {
-    identity.check_operator("remove data of images")?;
     let request: PruneRequest = body::parse(&body)?;
+    if request.blocks {
+        // The cache is one for all tenants.
+        identity.check_operator("remove cached blocks")?;
+    }
+    let images = own(&images, &identity)?;
     let packages = images.deployed_packages().await?;
     let pruned = blocking(move || images.prune(&request, &packages)).await?;
     json(StatusCode::OK, &pruned)
@@ -120,7 +144,7 @@ async fn remove(
     identity: Identity,
     Path(name): Path<String>,
 ) -> HandlerResult {
-    identity.check_operator("remove images")?;
+    let images = own(&images, &identity)?;
     blocking(move || images.remove(&name)).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -258,7 +258,7 @@ async fn pack(
     identity: Identity,
     body::RequestBody(body): body::RequestBody,
 ) -> HandlerResult {
-    let packed = platform.functions.pack(body::parse(&body)?, identity.member()).await?;
+    let packed = platform.functions.pack(&identity.tenant, body::parse(&body)?).await?;
     json(StatusCode::CREATED, &packed)
 }
 

@@ -1,4 +1,4 @@
-//! The block images of the platform: names, conversions, transfers and clean-up.
+//! The block images of a tenant: names, conversions, transfers and clean-up.
 //!
 //! | part | file |
 //! |---|---|
@@ -8,10 +8,13 @@
 //! | conversions, pulls, pushes | `transfer` |
 //! | prefetch of blocks into the cache | `prefetch` |
 //! | details, verification, comparison | `inspection` |
+//! | images of versions that had one folder for all tenants | `division` |
 //!
 //! Boundary: images are stored and read by `snowmelt_image`; the node mounts them. Invariant: no
-//! path of a request is opened, and no credentials of this process are used for a request.
+//! path of a request is opened, and no credentials of this process are used for a request. No image
+//! of another tenant is found.
 
+mod division;
 mod inspection;
 mod job;
 mod prefetch;
@@ -27,8 +30,10 @@ use snowmelt_image::source::{
     Access, Authorities, Credentials, ImageLocation, OciLayout, Reference,
 };
 use snowmelt_image::{Error, Image, exchange};
-use snowmelt_node::{ImageSettings, ImageStores, PackageAt, ResolvedImage, find_image};
-use snowmelt_types::{Code, ErrorReport, Report};
+use snowmelt_node::{
+    ImageSettings, ImageStores, PackageAt, ResolvedImage, TenantImages, find_image,
+};
+use snowmelt_types::{Code, ErrorReport, Report, Tenant};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -46,7 +51,7 @@ const JOBS_AT_ONCE: u32 = 8;
 /// it leaves.
 pub(crate) const END_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The images of a platform. Cheap to clone.
+/// The images of a tenant, at first of `default`. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Images {
     state_dir: PathBuf,
@@ -64,6 +69,16 @@ impl Images {
         let running = Arc::new(Semaphore::new(JOBS_AT_ONCE as usize));
         let stores = ImageStores::new(state_dir, settings);
         Self { state_dir: state_dir.to_owned(), stores, running, over, records: None }
+    }
+
+    /// Returns the service for a tenant.
+    pub fn of(&self, tenant: &Tenant) -> Self {
+        Self { stores: self.stores.of(tenant), ..self.clone() }
+    }
+
+    /// Returns the services of all tenants that have a folder of images.
+    pub fn of_all_tenants(&self) -> Vec<Self> {
+        TenantImages::all(&self.state_dir).iter().map(|one| self.of(one.tenant())).collect()
     }
 
     /// Returns the service for a platform with these records of deployed functions.
@@ -99,13 +114,18 @@ impl Images {
 
     /// Returns whether nothing is left to remove, or cannot be removed.
     fn is_swept(&self) -> bool {
-        let Ok(layout) = OciLayout::open(&ResolvedImage::local_folder(&self.state_dir)) else {
-            return true;
+        let is_clean = |images: TenantImages| {
+            let Ok(layout) = OciLayout::open(&images.layout_folder()) else { return true };
+            snowmelt_image::sweep(&layout).unwrap_or_else(|error| {
+                tracing::warn!(%error, "files of interrupted conversions are not removed");
+                true
+            })
         };
-        snowmelt_image::sweep(&layout).unwrap_or_else(|error| {
-            tracing::warn!(%error, "files of interrupted conversions are not removed");
-            true
-        })
+        // Each of them, also after one that is not.
+        TenantImages::all(&self.state_dir)
+            .into_iter()
+            .map(is_clean)
+            .fold(true, |all, one| all & one)
     }
 
     /// Waits until all work has removed its partial files.
@@ -113,7 +133,7 @@ impl Images {
         let _ = tokio::time::timeout(within, self.running.acquire_many(JOBS_AT_ONCE)).await;
     }
 
-    /// Returns all local images, by name.
+    /// Returns all local images of the tenant, by name.
     pub fn list(&self) -> Result<Vec<ImageSummary>, ErrorReport> {
         let layout = self.layout()?;
         let named = layout.list().map_err(reported)?;
@@ -173,19 +193,19 @@ impl Images {
         Ok(bytes)
     }
 
-    /// Finds the image that a request names.
+    /// Finds the image of the tenant, or of a registry, that a request names.
     pub async fn find(&self, name: &str, access: &Access) -> Result<ResolvedImage, ErrorReport> {
         if name.parse::<ImageLocation>().map_err(reported)?.is_path() {
             let message = format!("the image `{name}` is a path, which only its user may open");
             let hint = "name an image of the platform or of a registry";
             return Err(ErrorReport::new(Code::IMAGE_REFUSED, message).hint(hint));
         }
-        find_image(&self.state_dir, name, access).await.map_err(reported)
+        find_image(self.stores.images(), name, access).await.map_err(reported)
     }
 
     /// Opens the folder of local images, which is created if it does not exist.
     fn layout(&self) -> Result<OciLayout, ErrorReport> {
-        OciLayout::create(&ResolvedImage::local_folder(&self.state_dir)).map_err(reported)
+        OciLayout::create(&self.stores.images().layout_folder()).map_err(reported)
     }
 }
 
@@ -199,21 +219,6 @@ pub(crate) fn access(given: RegistryAccess) -> Result<Access, ErrorReport> {
         .into_iter()
         .map(|login| (login.registry, Credentials { user: login.user, secret: login.secret }));
     Ok(Access::given(logins, authorities.transpose()?.unwrap_or_default()))
-}
-
-/// Checks that a user may give an image this name; `None` stands for an operator.
-///
-/// A local name takes precedence over the registry that it names. With the name of a registry's
-/// image, functions of others would run in this image, even after the image in the registry has
-/// changed.
-fn check_name(name: &Reference, user: Option<u32>) -> Result<(), ErrorReport> {
-    let is_plain = name.registry == "docker.io" && name.repository.starts_with("library/");
-    if user.is_none() || is_plain {
-        return Ok(());
-    }
-    let message = format!("only root may give a local image the name `{name}` of a registry");
-    let hint = "choose a name without a registry, for example app:v1";
-    Err(ErrorReport::new(Code::TENANT_REFUSED, message).hint(hint))
 }
 
 fn reference(name: &str) -> Result<Reference, ErrorReport> {

@@ -25,9 +25,6 @@ use crate::gateway;
 use crate::gateway::entry::identify;
 use crate::server::image_server::ImageServer;
 
-/// A member of the socket's group.
-const MEMBER: Option<u32> = Some(1234);
-
 fn served() -> (tempfile::TempDir, ImageServer) {
     let state = tempfile::tempdir().unwrap();
     let images = ImageServer::start(state.path(), ImageSettings::default()).unwrap();
@@ -76,7 +73,7 @@ async fn what_a_killed_server_left_is_removed_when_its_lock_is_free() {
     let state = tempfile::tempdir().unwrap();
     let over = CancellationToken::new();
     let images = Images::new(state.path(), ImageSettings::default(), over);
-    let layout = OciLayout::create(&ResolvedImage::local_folder(state.path())).unwrap();
+    let layout = OciLayout::create(&state.path().join("images")).unwrap();
     let killed = layout.keep_collectors_away().unwrap();
     std::fs::write(state.path().join("images/.snowmelt/tmp/left"), "half").unwrap();
     images.sweep();
@@ -304,28 +301,6 @@ async fn a_path_in_a_request_is_not_opened() {
     images.end().await;
 }
 
-#[tokio::test]
-async fn members_add_names_and_replace_only_their_own() {
-    let (_state, images) = served();
-    let (_one, one) = folder("one");
-    let layout = images.images.layout().unwrap();
-    let options = snowmelt_image::Options::default();
-    let first = snowmelt_image::convert(&one, &layout, options).unwrap().manifest;
-    let (_two, two) = folder("two");
-    let second = snowmelt_image::convert(&two, &layout, options).unwrap().manifest;
-    let name = "docker.io/library/app:v1";
-    layout.tag_for(name, &first, MEMBER).unwrap();
-    layout.tag_for(name, &second, MEMBER).unwrap();
-    let other = layout.tag_for(name, &first, Some(4321)).unwrap_err();
-    assert_eq!(other.report().known_code(), Code::TENANT_REFUSED);
-    assert_eq!(layout.find(Some(name)).unwrap().digest, second.digest);
-    // Root replaces any, and what root has named stays.
-    layout.tag(name, &first).unwrap();
-    layout.tag_for(name, &first, MEMBER).unwrap();
-    layout.tag_for(name, &second, MEMBER).unwrap_err();
-    images.end().await;
-}
-
 /// Connections of a member.
 struct OfMember(tokio::sync::Mutex<mpsc::UnboundedReceiver<UnixStream>>);
 
@@ -340,37 +315,51 @@ impl Listener for OfMember {
 }
 
 #[tokio::test]
-async fn members_convert_images_and_remove_none() {
+async fn images_of_two_tenants_with_the_same_name_are_two() {
     let state = tempfile::tempdir().unwrap();
     let images = Images::new(state.path(), ImageSettings::default(), CancellationToken::new());
-    let (ours, theirs) = InProcess::pair();
-    let router = gateway::images::router(images).layer(from_fn(identify));
-    let listener = OfMember(tokio::sync::Mutex::new(theirs));
-    tokio::spawn(serve(listener, router, LOCAL, Ending::default()));
-    let client = ApiClient::in_process(ours);
+    let client_by = |router: axum::Router, of_member: bool| {
+        let (ours, theirs) = InProcess::pair();
+        let accepted = tokio::sync::Mutex::new(theirs);
+        match of_member {
+            true => drop(tokio::spawn(serve(OfMember(accepted), router, LOCAL, Ending::default()))),
+            false => drop(tokio::spawn(serve(accepted, router, LOCAL, Ending::default()))),
+        }
+        ApiClient::in_process(ours)
+    };
+    let router = || gateway::images::router(images.clone()).layer(from_fn(identify));
+    let member = client_by(router(), true);
+    let root = client_by(router(), false);
     let (_one, one) = folder("one");
-    convert(&client, "one:v1", one).await.unwrap();
     let (_two, two) = folder("two");
-    let there = convert(&client, "registry.example/two:v1", two).await.unwrap_err();
-    let name = "one:v1".parse::<Reference>().unwrap().to_string();
-    let removed = client.remove_image(&name).await.unwrap_err();
-    let pruned = client.prune_images(&PruneRequest::default()).await.unwrap_err();
-    assert_eq!(there.known_code(), Code::TENANT_REFUSED);
-    for refused in [removed, pruned] {
-        assert_eq!(refused.known_code(), Code::RIGHT_MISSING);
+    let of_root = convert(&root, "app:v1", one).await.unwrap().manifest;
+    let name = "app:v1".parse::<Reference>().unwrap().to_string();
+    for missing in [
+        member.image(&by_name("app:v1")).await.unwrap_err(),
+        member.remove_image(&name).await.unwrap_err(),
+        member.verify_image(&by_name("app:v1"), &mut |_| ()).await.unwrap_err(),
+        // By its digest neither.
+        member.image(&by_name(&format!("app@{of_root}"))).await.unwrap_err(),
+    ] {
+        assert_eq!(missing.known_code(), Code::IMAGE_MISSING, "{missing:?}");
     }
-    assert_eq!(client.images().await.unwrap().len(), 1);
-}
-
-#[test]
-fn members_give_no_names_of_registries() {
-    let name = |text: &str| text.parse::<Reference>().unwrap();
-    check_name(&name("app:v1"), MEMBER).unwrap();
-    for there in ["registry.example/team/app:v1", "localhost:5000/app", "team/app:v1"] {
-        check_name(&name(there), None).unwrap();
-        let refused = check_name(&name(there), MEMBER).unwrap_err();
-        assert_eq!(refused.known_code(), Code::TENANT_REFUSED);
-    }
+    assert!(member.images().await.unwrap().is_empty());
+    let of_member = convert(&member, "app:v1", two).await.unwrap().manifest;
+    assert_ne!(of_member, of_root);
+    // Nobody else runs in it, so it may have the name of a registry's image.
+    let (_three, three) = folder("three");
+    convert(&member, "registry.example/app:v1", three).await.unwrap();
+    assert_eq!(member.images().await.unwrap().len(), 2);
+    assert_eq!(root.image(&by_name("app:v1")).await.unwrap().manifest, of_root);
+    // The content of others is sent again: who has it is not shown.
+    let (_again, again) = folder("one");
+    assert_eq!(convert(&member, "again:v1", again).await.unwrap().reused, 0);
+    member.remove_image(&name).await.unwrap();
+    assert!(member.prune_images(&PruneRequest::default()).await.unwrap().blobs > 0);
+    assert_eq!(member.images().await.unwrap().len(), 2);
+    let all = root.verify_image(&by_name("app:v1"), &mut |_| ()).await.unwrap();
+    assert!(all.blocks > 0 && all.damages.is_empty());
+    images.idle(END_TIMEOUT).await;
 }
 
 #[test]

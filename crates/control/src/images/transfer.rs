@@ -15,7 +15,7 @@ use tokio::sync::mpsc::Receiver;
 
 use super::job::{ImageJob, JobOrigin, channel};
 use super::upload::{ImageUpload, Incoming, Pieces, receive};
-use super::{Images, access, check_name, reference, reported, sizes};
+use super::{Images, access, reference, reported, sizes};
 
 impl Images {
     /// Converts an image. The client may have to send it.
@@ -42,7 +42,6 @@ impl Images {
         let name = reference(&request.name)?;
         let block_size = request.block_size.map(BlockSize::try_from).transpose();
         let block_size = block_size.map_err(reported)?.unwrap_or_default();
-        check_name(&name, user)?;
         let layout = self.layout()?;
         let origin: Box<dyn ConversionSource + Send + Sync> = match request.source {
             ImageSource::Client(image) => {
@@ -57,7 +56,7 @@ impl Images {
         let options = Options { block_size, limits: limits(user) };
         let converted =
             convert(&JobOrigin::new(origin, job), &layout, options).map_err(reported)?;
-        layout.tag_for(&name.to_string(), &converted.manifest, user).map_err(reported)?;
+        layout.tag(&name.to_string(), &converted.manifest).map_err(reported)?;
         Ok(ImageEvent::Converted(summary(&converted)))
     }
 
@@ -67,12 +66,11 @@ impl Images {
         let pull = move |job: &Arc<ImageJob>| {
             let from = reference(&request.from)?;
             let name = reference(&request.name)?;
-            check_name(&name, user)?;
             let layout = images.layout()?;
             let access = access(request.access)?;
             let progress = |blob, blobs, bytes| job.transferred("fetching", blob, blobs, bytes);
             let pulled = job.wait(exchange::pull(&from, &layout, &access, &progress))?;
-            layout.tag_for(&name.to_string(), &pulled.manifest, user).map_err(reported)?;
+            layout.tag(&name.to_string(), &pulled.manifest).map_err(reported)?;
             Ok(ImageEvent::Pulled(PulledImage { manifest: pulled.manifest.digest.to_string() }))
         };
         self.begin(user, pull)

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use snowmelt_api::{PlatformPruneRequest, PruneRequest, PrunedPart};
+use snowmelt_api::{PlatformPruneRequest, PruneRequest, Pruned, PrunedPart};
 use snowmelt_node::{CodeStore, RemovedFiles};
 use snowmelt_types::{Code, Digest, ErrorReport, Report, Tenant};
 
@@ -147,10 +147,15 @@ async fn images(
         .map(|one| one.spec.name.as_str())
         .collect();
     let registered = platform.udfs.uses_images().await?;
-    let images = platform.images.clone();
-    let pinned = images.deployed_packages().await?;
+    let images = platform.images.of_all_tenants();
+    let pinned = platform.images.deployed_packages().await?;
     let request = PruneRequest { dry_run: dry, blocks: false };
-    let removed = blocking(move || images.prune(&request, &pinned)).await;
+    let removed = blocking(move || {
+        images
+            .iter()
+            .try_fold(Pruned::default(), |sum, one| Ok(sum.plus(one.prune(&request, &pinned)?)))
+    });
+    let removed = removed.await;
     let mut parts = Vec::new();
     match removed {
         Ok(removed) => {

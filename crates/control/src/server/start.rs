@@ -48,6 +48,9 @@ pub(super) async fn go_on(
 ) -> Result<(), ErrorReport> {
     // What a server that was killed has left. Other platforms may be writing.
     platform.images.sweep();
+    if let Err(error) = platform.images.divide(platform.functions.records()).await {
+        tracing::warn!(%error, "images of earlier versions are not given to their tenants");
+    }
     tokio::spawn(platform.udfs.clone().collect_files(ending.over.clone()));
     tokio::spawn(platform.keys.clone().keep(ending.over.clone()));
     tokio::spawn(platform.quotas.clone().keep(ending.over.clone()));

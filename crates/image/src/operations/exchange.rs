@@ -1,9 +1,10 @@
-//! Copies block images between registries and layout folders.
+//! Copies block images between registries and layout folders, and between these.
 //!
 //! Invariant: a blob is complete and its SHA-256 is compared before it gets its name. The manifest
 //! is uploaded last, so a client that can read it can read everything it references.
 
-use std::io::Write;
+use std::fs;
+use std::io::{self, Write};
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -121,6 +122,26 @@ pub async fn pull(
     }
     let manifest = layout.put(OCI_MANIFEST, &image.encode()?)?;
     Ok(Pulled { image, manifest, _lease: lease })
+}
+
+/// Gives a layout folder the blobs of an image of another one: by links, or by copies where links
+/// cannot be made. The image gets no name.
+pub fn share(from: &OciLayout, manifest: &Descriptor, to: &OciLayout) -> Result<()> {
+    let _pinned = from.pin(&manifest.digest)?;
+    let _lease = to.keep_collectors_away()?;
+    let image = read(from, manifest)?;
+    let digests = parts(&image).into_iter().map(|(digest, _)| digest);
+    for digest in digests.chain([manifest.digest.clone()]) {
+        let there = to.blob_path(&digest);
+        if there.exists() || fs::hard_link(from.blob_path(&digest), &there).is_ok() {
+            continue;
+        }
+        let mut file = to.pending()?;
+        let copied = io::copy(&mut from.open_blob(&digest)?, &mut file);
+        copied.map_err(Error::io("write", &there))?;
+        to.keep(file, &digest)?;
+    }
+    Ok(())
 }
 
 fn parts(image: &Image) -> Vec<(OciDigest, u64)> {

@@ -21,8 +21,8 @@ use crate::{Error, Result};
 const NAME: &str = "org.opencontainers.image.ref.name";
 /// The annotation with the full name, as containerd and others write it, if it differs.
 const FULL_NAME: &str = "io.containerd.image.name";
-/// The annotation with the number of the user who gave the name, unless that was an operator of the
-/// platform.
+/// The annotation with which earlier versions kept the number of the user who gave the name, unless
+/// that was an operator of the platform.
 const USER: &str = "dev.snowmelt.user";
 /// Snowmelt's own subfolder; other readers ignore it.
 const PRIVATE: &str = ".snowmelt";
@@ -192,28 +192,11 @@ impl OciLayout {
 
     /// Names a manifest; the name is removed from any other manifest.
     pub fn tag(&self, name: &str, manifest: &Descriptor) -> Result<()> {
-        self.tag_for(name, manifest, None)
-    }
-
-    /// Tags an image for a user, who may replace only images that they named; `None` for an
-    /// operator.
-    pub fn tag_for(&self, name: &str, manifest: &Descriptor, user: Option<u32>) -> Result<()> {
         let _lock = self.change_names()?;
         let mut index = self.index()?;
-        let user = user.map(|user| user.to_string());
-        if let Some(user) = &user
-            && let Some(known) = index.manifests.iter().find(|one| full_name(one) == Some(name))
-            && known.annotations.get(USER) != Some(user)
-        {
-            // The same image under the same name changes nothing.
-            let is_same = known.digest == manifest.digest;
-            return is_same.then_some(()).ok_or_else(|| Error::NotYours { name: name.to_owned() });
-        }
-        // After the check of the owner, under one lock with it: nobody else names it in between.
         index.remove_name(name);
         let mut named = manifest.clone();
         named.annotations.remove(USER);
-        named.annotations.extend(user.map(|user| (USER.to_owned(), user)));
         let short = familiar(name);
         if short != name {
             named.annotations.insert(FULL_NAME.to_owned(), name.to_owned());
@@ -221,6 +204,12 @@ impl OciLayout {
         named.annotations.insert(NAME.to_owned(), short.to_owned());
         index.manifests.push(named);
         self.write_index(&index)
+    }
+
+    /// Returns the number of the user of the platform who gave a listed manifest its name, if an
+    /// earlier version has kept one.
+    pub fn user_of(listed: &Descriptor) -> Option<u32> {
+        listed.annotations.get(USER)?.parse().ok()
     }
 
     /// Removes a name. Unreferenced blobs are kept until garbage collection.

@@ -5,17 +5,17 @@
 //! the content that a digest names never changes, and is asked for once.
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use snowmelt_image::Result;
 use snowmelt_image::block::OciDigest;
-use snowmelt_image::source::Access;
+use snowmelt_types::Tenant;
 use tokio::time::timeout;
 
 use super::locked;
 use super::resolution::{ImageOrigin, ResolvedImage, find_image, find_pinned};
+use super::tenant_images::TenantImages;
 
 /// How long a registry may take to answer for an image that was found before.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -33,8 +33,9 @@ pub(crate) struct ImageHistory {
 
 #[derive(Debug, Default)]
 struct HistoryState {
-    names: HashMap<String, NameRecord>,
-    pinned: HashMap<(String, OciDigest), ResolvedImage>,
+    /// The image that each tenant has found by a name.
+    names: HashMap<(Tenant, String), NameRecord>,
+    pinned: HashMap<(Tenant, String, OciDigest), ResolvedImage>,
     /// The configurations of images, by the digests of their manifests.
     configs: HashMap<OciDigest, Vec<u8>>,
 }
@@ -54,26 +55,27 @@ impl Default for ImageHistory {
 impl ImageHistory {
     /// Finds an image as [`find_image`] does, or returns the image that the name led to last if its
     /// registry does not answer.
-    pub async fn find(&self, state: &Path, name: &str) -> Result<ResolvedImage> {
-        let access = Access::own();
-        let asked = find_image(state, name, &access);
-        let known = self.kept().names.get(name).cloned();
+    pub async fn find(&self, of: &TenantImages, name: &str) -> Result<ResolvedImage> {
+        let access = of.access();
+        let asked = find_image(of, name, &access);
+        let key = (of.tenant().clone(), name.to_owned());
+        let known = self.kept().names.get(&key).cloned();
         let Some(NameRecord { found: known, silent_until }) = known else {
-            return asked.await.inspect(|found| self.keep(name, found));
+            return asked.await.inspect(|found| self.keep(key, found));
         };
         if silent_until.is_some_and(|until| until > Instant::now()) {
             return Ok(known);
         }
         match timeout(self.answers_within, asked).await {
             Ok(Ok(found)) => {
-                self.keep(name, &found);
+                self.keep(key, &found);
                 Ok(found)
             }
             Ok(Err(error)) if !error.is_transient() => Err(error),
             _ => {
                 let manifest = &known.manifest;
                 tracing::warn!(image = name, %manifest, "the registry does not answer: the image is the one that the name led to last");
-                if let Some(name) = self.kept().names.get_mut(name) {
+                if let Some(name) = self.kept().names.get_mut(&key) {
                     name.silent_until = Some(Instant::now() + RESTS);
                 }
                 Ok(known)
@@ -85,15 +87,15 @@ impl ImageHistory {
     /// that it is asked for once.
     pub async fn find_pinned(
         &self,
-        state: &Path,
+        of: &TenantImages,
         name: &str,
         manifest: &OciDigest,
     ) -> Result<ResolvedImage> {
-        let key = (name.to_owned(), manifest.clone());
+        let key = (of.tenant().clone(), name.to_owned(), manifest.clone());
         if let Some(found) = self.kept().pinned.get(&key) {
             return Ok(found.clone());
         }
-        let found = find_pinned(state, name, manifest).await?;
+        let found = find_pinned(of, name, manifest).await?;
         if is_elsewhere(&found) {
             room_in(&mut self.kept().pinned).insert(key, found.clone());
         }
@@ -101,26 +103,26 @@ impl ImageHistory {
     }
 
     /// Returns the configuration of an image, as the original image had it.
-    pub async fn config(&self, found: &ResolvedImage) -> Result<Vec<u8>> {
+    pub async fn config(&self, of: &TenantImages, found: &ResolvedImage) -> Result<Vec<u8>> {
         if let Some(config) = self.kept().configs.get(&found.manifest) {
             return Ok(config.clone());
         }
-        let config = found.config(&Access::own()).await?;
+        let config = found.config(&of.access()).await?;
         if is_elsewhere(found) {
             room_in(&mut self.kept().configs).insert(found.manifest.clone(), config.clone());
         }
         Ok(config)
     }
 
-    fn keep(&self, name: &str, found: &ResolvedImage) {
+    fn keep(&self, key: (Tenant, String), found: &ResolvedImage) {
         let mut kept = self.kept();
         // An image of this machine is found without this map.
         match is_elsewhere(found) {
             true => {
                 let known = NameRecord { found: found.clone(), silent_until: None };
-                room_in(&mut kept.names).insert(name.to_owned(), known);
+                room_in(&mut kept.names).insert(key, known);
             }
-            false => drop(kept.names.remove(name)),
+            false => drop(kept.names.remove(&key)),
         }
     }
 
@@ -145,10 +147,9 @@ mod tests {
     use super::*;
 
     /// Makes an image that is said to be at a port where nobody listens.
-    fn elsewhere(state: &Path) -> (String, ResolvedImage) {
+    fn elsewhere(of: &TenantImages) -> (String, ResolvedImage) {
         let name = "127.0.0.1:1/app:v1".to_owned();
-        let layout =
-            snowmelt_image::source::OciLayout::create(&ResolvedImage::local_folder(state)).unwrap();
+        let layout = snowmelt_image::source::OciLayout::create(&of.layout_folder()).unwrap();
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("file"), "text").unwrap();
         let origin = snowmelt_image::source::FolderOrigin::open(folder.path()).unwrap();
@@ -164,23 +165,33 @@ mod tests {
     async fn a_name_leads_to_the_last_image_while_its_registry_is_silent() {
         let state = tempfile::tempdir().unwrap();
         let known = ImageHistory { answers_within: Duration::ZERO, kept: Mutex::default() };
-        let (name, found) = elsewhere(state.path());
-        known.keep(&name, &found);
-        assert_eq!(known.find(state.path(), &name).await.unwrap(), found);
-        let is_silent = known.kept().names[&name].silent_until.is_some();
+        let of = TenantImages::new(state.path(), &Tenant::default());
+        let (name, found) = elsewhere(&of);
+        let key = (Tenant::default(), name.clone());
+        known.keep(key.clone(), &found);
+        assert_eq!(known.find(&of, &name).await.unwrap(), found);
+        let is_silent = known.kept().names[&key].silent_until.is_some();
         assert!(is_silent, "it is not waited for again");
-        assert_eq!(known.find(state.path(), &name).await.unwrap(), found);
+        assert_eq!(known.find(&of, &name).await.unwrap(), found);
+        // What one tenant has found with its login, another has not.
+        let other = TenantImages::new(state.path(), &"acme".parse().unwrap());
+        known.find(&other, &name).await.unwrap_err();
+        known.find_pinned(&other, &name, &found.manifest).await.unwrap_err();
     }
 
     #[tokio::test]
     async fn what_a_digest_names_is_asked_for_once() {
         let state = tempfile::tempdir().unwrap();
         let known = ImageHistory::default();
-        let (name, found) = elsewhere(state.path());
+        let of = TenantImages::new(state.path(), &Tenant::default());
+        let (name, found) = elsewhere(&of);
         let manifest = found.manifest.clone();
-        known.kept().pinned.insert((name.clone(), manifest.clone()), found.clone());
+        known
+            .kept()
+            .pinned
+            .insert((Tenant::default(), name.clone(), manifest.clone()), found.clone());
         known.kept().configs.insert(manifest.clone(), b"{}".to_vec());
-        assert_eq!(known.find_pinned(state.path(), &name, &manifest).await.unwrap(), found);
-        assert_eq!(known.config(&found).await.unwrap(), b"{}");
+        assert_eq!(known.find_pinned(&of, &name, &manifest).await.unwrap(), found);
+        assert_eq!(known.config(&of, &found).await.unwrap(), b"{}");
     }
 }

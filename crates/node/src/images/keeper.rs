@@ -21,7 +21,7 @@ use snowmelt_image::mount::{Form, supports_takeover};
 use snowmelt_kernel::packet;
 use snowmelt_rpc::Credential;
 use snowmelt_sandbox::{Base, MountedImage, Root};
-use snowmelt_types::ErrorReport;
+use snowmelt_types::{ErrorReport, Tenant};
 
 use super::history::ImageHistory;
 use super::message::{
@@ -31,6 +31,7 @@ use super::notices::Noticed;
 use super::packets::{failed, is_end, notices, say, say_to};
 use super::resolution::ResolvedImage;
 use super::stores::ImageSettings;
+use super::tenant_images::TenantImages;
 use super::tree_place::{OwnCluster, TreePlace};
 use super::{Mounted, locked, shown_in};
 use crate::process::daemon::DaemonProcess;
@@ -123,26 +124,29 @@ impl ImageKeeper {
         images.any(|image| served_at.as_ref() != Some(&image.socket))
     }
 
-    /// Mounts an image by its name, once for each node, and reads its configuration.
+    /// Mounts an image by its name for a tenant, once for each node, and reads its configuration.
     pub async fn mount_with_config(
         self: &Arc<Self>,
+        tenant: &Tenant,
         name: &str,
         place: Option<&TreePlace>,
     ) -> Result<(Mounted, RunConfig)> {
-        let found = self.known.find(&self.state, name).await?;
-        let config = async { Ok(RunConfig::parse(&self.known.config(&found).await?)?) };
-        tokio::try_join!(self.mount_found(&found, place), config)
+        let of = TenantImages::new(&self.state, tenant);
+        let found = self.known.find(&of, name).await?;
+        let config = async { Ok(RunConfig::parse(&self.known.config(&of, &found).await?)?) };
+        tokio::try_join!(self.mount_found(tenant, &found, place), config)
     }
 
     /// Mounts an image that was found. If the image is mounted already, a new place of this host in
     /// its trees counts from now on.
     pub async fn mount_found(
         self: &Arc<Self>,
+        tenant: &Tenant,
         found: &ResolvedImage,
         place: Option<&TreePlace>,
     ) -> Result<Mounted> {
         let place = self.cluster.get().zip(place).map(|(cluster, place)| cluster.place(place));
-        let spec = ImageSpec::new(found, place)?;
+        let spec = ImageSpec::new(tenant, found, place)?;
         let images = Arc::clone(self);
         let mounted = tokio::task::spawn_blocking(move || images.mount_blocking(&spec)).await;
         mounted.map_err(|error| failed("mount an image")(io::Error::other(error)))?

@@ -13,6 +13,7 @@ use snowmelt_image::block::OciDigest;
 use snowmelt_image::mount::Form;
 use snowmelt_image::peer::PeerHost;
 use snowmelt_rpc::membership::CertificateText;
+use snowmelt_types::Tenant;
 
 use super::resolution::{ImageOrigin, ResolvedImage};
 use super::stores::ImageSettings;
@@ -24,6 +25,9 @@ pub(super) const LONGEST: usize = 160 << 10;
 /// All that the daemon needs to mount an image.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct ImageSpec {
+    /// The tenant that the image is mounted for first: its login and its caches are used. Who names
+    /// the image later has read the whole manifest, as this one has.
+    pub tenant: Tenant,
     /// The digest of the image's manifest.
     pub digest: OciDigest,
     /// The text of the manifest.
@@ -48,11 +52,16 @@ pub(crate) struct DaemonPlace {
 }
 
 impl ImageSpec {
-    pub fn new(found: &ResolvedImage, place: Option<DaemonPlace>) -> snowmelt_image::Result<Self> {
+    pub fn new(
+        tenant: &Tenant,
+        found: &ResolvedImage,
+        place: Option<DaemonPlace>,
+    ) -> snowmelt_image::Result<Self> {
         let manifest = String::from_utf8_lossy(&found.image.encode()?).into_owned();
         let digest = found.manifest.clone();
         let origin = found.origin.clone();
-        Ok(Self { digest, manifest, origin, place })
+        let tenant = tenant.clone();
+        Ok(Self { tenant, digest, manifest, origin, place })
     }
 
     pub fn image(&self) -> snowmelt_image::Result<Image> {

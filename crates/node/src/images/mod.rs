@@ -4,6 +4,7 @@
 //! |---|---|
 //! | resolves a name to a manifest and the source of its blocks | `resolution` |
 //! | goes on with what was found before while a registry is silent | `history` |
+//! | the images of a tenant, and its logins for registries | `tenant_images` |
 //! | stores of blocks, start profiles and raw files | `stores` |
 //! | messages between the node and the daemon | `message`, `packets` |
 //! | the daemon: serves blocks, answers requests for mounts | `daemon` |
@@ -29,6 +30,7 @@ mod packets;
 mod peers;
 mod resolution;
 mod stores;
+mod tenant_images;
 mod tree_place;
 
 use std::os::fd::OwnedFd;
@@ -43,6 +45,7 @@ pub(crate) use keeper::ImageKeeper;
 pub use peers::BLOCKS;
 pub use resolution::{ImageOrigin, ResolvedImage, find_image, has_registry};
 pub use stores::{ImageSettings, Stores};
+pub use tenant_images::TenantImages;
 pub use tree_place::{ControlAddress, HeldImage, TreePlace, Upstream};
 
 /// An image that is mounted, as a node holds it.

@@ -1,6 +1,6 @@
 //! The way from the name of an image to its manifest, and to the source of its blocks.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -9,8 +9,7 @@ use snowmelt_image::read::{BlockSource, LocalSource, Retried, RetryPolicy};
 use snowmelt_image::source::{Access, ImageLocation, OciLayout, Reference};
 use snowmelt_image::{Error, Image, Result, exchange};
 
-/// The name of the folder, in the state folder, of the images that were converted on this machine.
-const LOCAL: &str = "images";
+use super::tenant_images::TenantImages;
 
 /// An image that was found by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,14 +34,14 @@ pub enum ImageOrigin {
     Registry(String),
 }
 
-/// Finds a block image: among the images of this machine or, if it is not there and its name has a
-/// registry, in that registry; or in a layout folder (`oci:FOLDER[:TAG]`).
-pub async fn find_image(state: &Path, name: &str, access: &Access) -> Result<ResolvedImage> {
+/// Finds a block image: among the tenant's images of this machine or, if it is not there and its
+/// name has a registry, in that registry; or in a layout folder (`oci:FOLDER[:TAG]`).
+pub async fn find_image(of: &TenantImages, name: &str, access: &Access) -> Result<ResolvedImage> {
     match name.parse()? {
         ImageLocation::Layout(folder, tag) => {
             in_layout(&OciLayout::open(&folder)?, name, tag.as_deref())
         }
-        ImageLocation::Registry(reference) => match local(state, &reference) {
+        ImageLocation::Registry(reference) => match local(of, &reference) {
             Err(Error::Missing { .. }) if has_registry(name) => {
                 in_registry(&reference, access).await
             }
@@ -58,7 +57,7 @@ pub async fn find_image(state: &Path, name: &str, access: &Access) -> Result<Res
 /// Finds the image that a name led to once, by the digest of its manifest: the image that the name
 /// leads to now if that has the digest, or else an image with the digest in the same place.
 pub(crate) async fn find_pinned(
-    state: &Path,
+    of: &TenantImages,
     name: &str,
     manifest: &OciDigest,
 ) -> Result<ResolvedImage> {
@@ -72,16 +71,16 @@ pub(crate) async fn find_pinned(
             let named = in_layout(&layout, name, tag.as_deref());
             if is_it(&named) { named } else { in_layout(&layout, name, digest) }
         }
-        ImageLocation::Registry(reference) => match local(state, &reference) {
+        ImageLocation::Registry(reference) => match local(of, &reference) {
             named if is_it(&named) => named,
             _ if has_registry(name) => {
                 let reference = Reference { digest: Some(manifest.clone()), ..reference };
-                in_registry(&reference, &Access::own()).await
+                in_registry(&reference, &of.access()).await
             }
-            _ => in_layout(&OciLayout::open(&ResolvedImage::local_folder(state))?, name, digest),
+            _ => in_layout(&OciLayout::open(&of.layout_folder())?, name, digest),
         },
         ImageLocation::Archive(..) | ImageLocation::Folder(_) => {
-            find_image(state, name, &Access::own()).await
+            find_image(of, name, &of.access()).await
         }
     };
     match found {
@@ -116,17 +115,12 @@ impl ResolvedImage {
             }
         }
     }
-
-    /// Returns the folder of the images that were converted on this machine.
-    pub fn local_folder(state: &Path) -> PathBuf {
-        state.join(LOCAL)
-    }
 }
 
-fn local(state: &Path, reference: &Reference) -> Result<ResolvedImage> {
+fn local(of: &TenantImages, reference: &Reference) -> Result<ResolvedImage> {
     let name = reference.to_string();
     let missing = || Error::Missing { what: format!("the image `{name}`") };
-    let layout = OciLayout::open(&ResolvedImage::local_folder(state)).map_err(|_| missing())?;
+    let layout = OciLayout::open(&of.layout_folder()).map_err(|_| missing())?;
     in_layout(&layout, &name, Some(&name))
 }
 
@@ -158,12 +152,15 @@ pub fn has_registry(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use snowmelt_types::Tenant;
+
     use super::*;
 
     #[tokio::test]
     async fn a_pinned_image_is_the_one_that_its_name_led_to() {
         let state = tempfile::tempdir().unwrap();
-        let layout = OciLayout::create(&ResolvedImage::local_folder(state.path())).unwrap();
+        let images = TenantImages::new(state.path(), &Tenant::default());
+        let layout = OciLayout::create(&images.layout_folder()).unwrap();
         let tagged = |text: &str| {
             let folder = tempfile::tempdir().unwrap();
             std::fs::write(folder.path().join("file"), text).unwrap();
@@ -175,8 +172,8 @@ mod tests {
         };
         let first = tagged("one");
         let at = |manifest: OciDigest| {
-            let state = state.path().to_owned();
-            async move { find_pinned(&state, "app:v1", &manifest).await }
+            let images = images.clone();
+            async move { find_pinned(&images, "app:v1", &manifest).await }
         };
         assert_eq!(at(first.digest.clone()).await.unwrap().manifest, first.digest);
         let second = tagged("two");
@@ -190,9 +187,10 @@ mod tests {
     #[tokio::test]
     async fn a_name_without_a_registry_is_looked_for_here_alone() {
         let state = tempfile::tempdir().unwrap();
-        let error = find_image(state.path(), "app:v1", &Access::own()).await.unwrap_err();
+        let images = TenantImages::new(state.path(), &Tenant::default());
+        let error = find_image(&images, "app:v1", &Access::own()).await.unwrap_err();
         assert!(matches!(&error, Error::Missing { what } if what.contains("app:v1")), "{error}");
-        let error = find_image(state.path(), "dir:/tmp", &Access::own()).await.unwrap_err();
+        let error = find_image(&images, "dir:/tmp", &Access::own()).await.unwrap_err();
         assert!(matches!(error, Error::Refused { .. }), "{error}");
         assert!(has_registry("127.0.0.1:1/a") && has_registry("docker://h.x/a"));
         assert!(!has_registry("me/app:1") && !has_registry("app"));

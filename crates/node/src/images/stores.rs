@@ -11,7 +11,9 @@ use snowmelt_image::profile::{self, ProfileKeys, ProfileStore, PublicKey, StartP
 use snowmelt_image::read::{BlockCache, RawFiles};
 use snowmelt_image::source::{Access, Reference};
 use snowmelt_image::{Error, Result};
-use snowmelt_types::ByteSize;
+use snowmelt_types::{ByteSize, Tenant};
+
+use super::tenant_images::TenantImages;
 
 /// The settings of images, as the user of the platform chooses them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,23 +56,42 @@ impl Default for ImageSettings {
 #[derive(Clone, Debug)]
 pub struct Stores {
     pub(super) state: PathBuf,
+    /// The tenant whose blocks and raw files these are.
+    pub(super) images: TenantImages,
     pub(super) settings: ImageSettings,
 }
 
 impl Stores {
-    /// Names the stores in the state folder `state`; opens nothing yet.
+    /// Names the stores of the tenant `default` in the state folder `state`; opens nothing yet.
     pub fn new(state: &Path, settings: ImageSettings) -> Self {
-        Self { state: state.to_owned(), settings }
+        let images = TenantImages::new(state, &Tenant::default());
+        Self { state: state.to_owned(), images, settings }
     }
 
-    /// Opens the cache of blocks, held by this process alone.
+    /// Returns the stores of a tenant. Profiles and keys are those of the platform.
+    pub fn of(&self, tenant: &Tenant) -> Self {
+        Self { images: TenantImages::new(&self.state, tenant), ..self.clone() }
+    }
+
+    /// Returns the images that the stores are beside.
+    pub fn images(&self) -> &TenantImages {
+        &self.images
+    }
+
+    /// Opens the tenant's view of the cache of blocks, held by this process alone.
     pub fn cache(&self) -> Result<BlockCache> {
-        BlockCache::open(&self.blocks(), self.settings.cache.bytes())
+        BlockCache::open(&self.blocks(), self.settings.cache.bytes()).map(|cache| self.view(&cache))
     }
 
-    /// Opens the cache of blocks beside another process that holds it, if there is one.
+    /// Opens the tenant's view of the cache of blocks beside another process that holds it, if there is one.
     pub fn shared_cache(&self) -> Result<BlockCache> {
-        BlockCache::join(&self.blocks(), self.settings.cache.bytes())
+        BlockCache::join(&self.blocks(), self.settings.cache.bytes()).map(|cache| self.view(&cache))
+    }
+
+    /// Returns the view of the tenant of a cache, which no other one shares.
+    pub fn view(&self, cache: &BlockCache) -> BlockCache {
+        let tenant = self.images.tenant();
+        cache.of_tenant((*tenant != Tenant::default()).then_some(tenant.as_str()))
     }
 
     fn blocks(&self) -> PathBuf {
@@ -79,7 +100,7 @@ impl Stores {
 
     /// Returns the store of complete images as raw files.
     pub fn raw(&self) -> RawFiles {
-        RawFiles::new(&self.state.join("raw"), self.settings.raw.bytes())
+        RawFiles::new(&self.images.folder().join("raw"), self.settings.raw.bytes())
     }
 
     /// Returns the public key by which other platforms can trust the start profiles of this one.

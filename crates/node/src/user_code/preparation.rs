@@ -147,7 +147,7 @@ impl Preparation {
         let began = Instant::now();
         let held = CodeStore::hold(&stored.1)?;
         let image = match &request.image {
-            Some(image) => Some(self.images.mount_with_config(image, place).await?),
+            Some(image) => Some(self.images.mount_with_config(tenant, image, place).await?),
             None => None,
         };
         let mounted = image.as_ref().map(|(mounted, _)| mounted.at.clone());

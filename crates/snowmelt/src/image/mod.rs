@@ -31,7 +31,7 @@ use snowmelt_api::PruneRequest;
 use snowmelt_control::client::ApiClient;
 use snowmelt_image::Result;
 use snowmelt_image::source::{OciLayout, Reference, trust_authorities};
-use snowmelt_node::ResolvedImage;
+use snowmelt_node::TenantImages;
 use snowmelt_types::{ByteSize, ErrorReport, Report};
 
 use crate::args::{ImageCommand, ImagePruneArgs, ImageRmArgs};
@@ -92,9 +92,15 @@ fn key(config: &Config, printer: Printer) -> CommandOutcome {
     Ok(0)
 }
 
-/// The folder of local images; created if it does not exist.
+/// The folder of local images of the command's tenant; created if it does not exist.
 fn layout(config: &Config) -> Result<OciLayout> {
-    OciLayout::create(&ResolvedImage::local_folder(&config.state.value))
+    OciLayout::create(&tenant_images(config).layout_folder())
+}
+
+/// The images of the tenant for which the command acts.
+fn tenant_images(config: &Config) -> TenantImages {
+    let tenant = config.tenant.as_ref().map(|tenant| tenant.value.clone()).unwrap_or_default();
+    TenantImages::new(&config.state.value, &tenant)
 }
 
 /// A name without the prefix `docker.io/library/`, which names without a registry get.

@@ -12,6 +12,7 @@ use snowmelt_image::{Error, Result};
 use snowmelt_node::{ResolvedImage, find_image, has_registry};
 use snowmelt_types::{ErrorReport, Report};
 
+use super::tenant_images;
 use crate::config::Config;
 
 /// Opens an image in a file or folder, and describes it for the platform.
@@ -86,7 +87,7 @@ pub(super) fn is_path(name: &str) -> bool {
 
 /// Finds an image in this process, because an image of the command is in a layout folder.
 pub(super) async fn find(config: &Config, name: &str) -> Result<ResolvedImage, ErrorReport> {
-    let found = find_image(&config.state.value, name, &Access::own()).await;
+    let found = find_image(&tenant_images(config), name, &Access::own()).await;
     found.map_err(|error| match name.parse::<ImageLocation>() {
         Ok(place) => place.explained(error).report(),
         Err(_) => error.report(),

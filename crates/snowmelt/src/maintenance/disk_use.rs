@@ -18,11 +18,12 @@ use crate::output::list;
 use crate::terminal::{CommandOutcome, Printer};
 
 /// The parts of the state folder: name, content, means to make it smaller.
-const KNOWN: [(&str, &str, &str); 18] = [
+const KNOWN: [(&str, &str, &str); 19] = [
     ("packages", "packages of functions", "snowmelt prune; SNOWMELT_PACKAGES_MAX"),
     ("images", "images and code packages", "snowmelt prune, image rm"),
     ("blocks", "blocks of images in registries", "snowmelt prune; images.cache"),
     ("raw", "complete images, as the kernel mounts them", "snowmelt prune; images.raw"),
+    ("tenants", "images of tenants, with raw files", "image rm, image prune --tenant"),
     ("starts", "which blocks starts read", "small"),
     ("debian", "Debian packages of image builds", "remove it while no image is built"),
     ("files", "files of functions, broadcast values", "snowmelt prune; SNOWMELT_FILES_MAX"),

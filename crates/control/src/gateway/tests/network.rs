@@ -217,11 +217,11 @@ async fn who_may_not_deploy_does_not_see_the_environment() {
 async fn what_a_request_over_the_network_may_not_name_is_refused() {
     let remote = RemoteGateway::new().await;
     let code = r#""code": {"kind": "source", "file": "f.py", "text": ""}"#;
-    let image = format!(r#"{{"name": "f", {code}, "image": "a:v1"}}"#);
+    let image = format!(r#"{{"name": "f", {code}, "image": "registry.example/a:v1"}}"#);
     let egress = r#""network": {"egress": [{"to": "10.0.0.0/8"}]}, "events": [1]"#;
     for (url, body) in [
         ("/v1/functions", image.clone()),
-        ("/v1/udfs", format!(r#"{{"source": {{{code}, "image": "a:v1"}}}}"#)),
+        ("/v1/udfs", format!(r#"{{"source": {{{code}, "image": "registry.example/a:v1"}}}}"#)),
         ("/v1/bursts", format!(r#"{{"function": {image}, "events": [1]}}"#)),
         ("/v1/bursts", format!(r#"{{"function": {{"name": "f", {code}}}, {egress}}}"#)),
         ("/v1/functions/f/bursts", format!("{{{egress}}}")),

@@ -170,6 +170,15 @@ impl Records {
         Ok(all.flat_map(each).collect())
     }
 
+    /// Returns the images that UDFs run in, by tenant.
+    pub async fn udf_images(&self) -> Result<BTreeSet<(Tenant, String)>, ErrorReport> {
+        let of = |entry: &StoreEntry| {
+            let record: UdfRecord = parse(entry)?;
+            Ok(tenant(&entry.key).zip(record.source.image))
+        };
+        Ok(collect(&*self.store, PREFIX, PAGE, of).await?.into_iter().flatten().collect())
+    }
+
     /// Returns whether a tenant has any UDFs.
     pub async fn has_udfs(&self, tenant: &Tenant) -> Result<bool, ErrorReport> {
         match self.store.list(&all_of(tenant), Page::first(1)).await {

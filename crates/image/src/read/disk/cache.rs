@@ -61,10 +61,10 @@ impl BlockCache {
         Ok(Self { store: Arc::new(store), tenant: None })
     }
 
-    /// Returns the view of a tenant, which no other tenant shares; the cache that was opened is the
-    /// public view.
-    pub fn of_tenant(&self, tenant: &str) -> Self {
-        let tenant = Some(BlockDigest::of(tenant.as_bytes()));
+    /// Returns the view of a tenant, which no other tenant shares; without one, the public view, as
+    /// the cache that was opened is.
+    pub fn of_tenant<'a>(&self, tenant: impl Into<Option<&'a str>>) -> Self {
+        let tenant = tenant.into().map(|name| BlockDigest::of(name.as_bytes()));
         Self { store: Arc::clone(&self.store), tenant }
     }
 

@@ -1,10 +1,11 @@
-//! The credentials and certificates with which registries are used: those of this process, or those
-//! that a client sends with its request.
+//! The credentials and certificates with which registries are used: those of this process, those
+//! that a client sends with its request, or those of a file.
 //!
-//! Invariant: with the client's access, no credentials of this process are used.
+//! Invariant: with the client's or a file's access, no credentials of this process are used.
 
 use std::collections::HashMap;
 use std::fmt;
+use std::path::{Path, PathBuf};
 
 use super::authorities::Authorities;
 use super::{Credentials, Reference, Registry};
@@ -14,9 +15,20 @@ use crate::read::RetryPolicy;
 /// Credentials and certificates to access registries.
 #[derive(Clone, Default)]
 pub struct Access {
-    /// Credentials by registry; `None` for those that `docker login` has stored for this process.
-    logins: Option<HashMap<String, Credentials>>,
+    logins: Logins,
     authorities: Authorities,
+}
+
+/// The place of the credentials.
+#[derive(Clone, Default)]
+enum Logins {
+    /// Credentials that `docker login` has stored for this process.
+    #[default]
+    Own,
+    /// Credentials that came with a request, by registry.
+    Given(HashMap<String, Credentials>),
+    /// Credentials in a file, which need not exist.
+    Stored(PathBuf),
 }
 
 impl fmt::Debug for Access {
@@ -37,14 +49,21 @@ impl Access {
         logins: impl IntoIterator<Item = (String, Credentials)>,
         authorities: Authorities,
     ) -> Self {
-        Self { logins: Some(logins.into_iter().collect()), authorities }
+        Self { logins: Logins::Given(logins.into_iter().collect()), authorities }
+    }
+
+    /// Makes an access with only the credentials in a file in the format of Docker's `config.json`.
+    /// The file is read each time, and no helpers that it names are run.
+    pub fn stored(path: &Path) -> Self {
+        Self { logins: Logins::Stored(path.to_owned()), authorities: Authorities::default() }
     }
 
     /// Opens the repository of an image.
     pub fn registry(&self, reference: &Reference) -> Result<Registry> {
         let login = match &self.logins {
-            Some(logins) => logins.get(&reference.registry).cloned(),
-            None => Credentials::find(&reference.registry)?,
+            Logins::Given(logins) => logins.get(&reference.registry).cloned(),
+            Logins::Own => Credentials::find(&reference.registry)?,
+            Logins::Stored(path) => Credentials::stored(path, &reference.registry)?,
         };
         Registry::connect(reference, login, RetryPolicy::default(), &self.authorities)
     }

@@ -63,12 +63,16 @@ impl Credentials {
 
     /// Reads the credentials for a registry from a file in the format of Docker's `config.json`.
     pub fn read(path: &Path, registry: &str) -> Result<Option<Self>> {
-        let bytes = match std::fs::read(path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            read => read.map_err(Error::io("read", path))?,
-        };
-        let config: DockerConfig = serde_json::from_slice(&bytes)
-            .map_err(|error| Error::refused(path.display().to_string(), error.to_string()))?;
+        Self::from_config(path, registry, &config(path)?)
+    }
+
+    /// Reads them as [`Self::read`] does, and runs no helpers.
+    pub fn stored(path: &Path, registry: &str) -> Result<Option<Self>> {
+        let auths = config(path)?.auths;
+        Self::from_config(path, registry, &DockerConfig { auths, ..DockerConfig::default() })
+    }
+
+    fn from_config(path: &Path, registry: &str, config: &DockerConfig) -> Result<Option<Self>> {
         for key in keys(registry) {
             if let Some(helper) = config.cred_helpers.get(&key).or(config.creds_store.as_ref())
                 && let Some(found) = ask_helper(helper, &key)?
@@ -83,6 +87,18 @@ impl Credentials {
         }
         Ok(None)
     }
+}
+
+/// Reads a file of logins; one that does not exist has none.
+fn config(path: &Path) -> Result<DockerConfig> {
+    let bytes = match std::fs::read(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Ok(DockerConfig::default());
+        }
+        read => read.map_err(Error::io("read", path))?,
+    };
+    serde_json::from_slice(&bytes)
+        .map_err(|error| Error::refused(path.display().to_string(), error.to_string()))
 }
 
 impl Auth {
@@ -153,6 +169,18 @@ mod tests {
         assert_eq!(read(text, "c.d").unwrap(), None);
         assert_eq!(read("{}", "a.b:5000").unwrap(), None);
         assert!(!format!("{found:?}").contains("pa:ss"));
+    }
+
+    #[test]
+    fn a_file_of_logins_alone_runs_no_helper() {
+        let text = r#"{"credsStore": "../../bin/sh", "auths": {"a.b": {"auth": "bWU6cGE6c3M="}}}"#;
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        assert!(Credentials::read(file.path(), "a.b").is_err(), "it would run one");
+        let found = Credentials::stored(file.path(), "a.b").unwrap().unwrap();
+        assert_eq!(found.user, "me");
+        assert_eq!(Credentials::stored(file.path(), "c.d").unwrap(), None);
+        assert_eq!(Credentials::stored(&file.path().join("none"), "a.b").ok().flatten(), None);
     }
 
     #[test]

@@ -94,7 +94,7 @@ fn run() -> io::Result<()> {
             drop(named.spawn(move || answer(&mounts, &dialer, &client)));
         }
     })?;
-    if mounts.raw.is_some() {
+    if mounts.keeps_raw {
         let making = Arc::clone(&mounts);
         let telling = control.try_clone()?;
         thread::Builder::new().name("image-raw".to_owned()).spawn(move || {

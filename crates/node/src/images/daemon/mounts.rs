@@ -19,7 +19,7 @@ use snowmelt_image::mount::{Form, ImageReaders, LazyMount, mount_files, supports
 use snowmelt_image::peer::Connect;
 use snowmelt_image::profile::StartProfile;
 use snowmelt_image::read::{BlobReader, LockedFiles, RawFiles};
-use snowmelt_image::source::{Access, Reference};
+use snowmelt_image::source::Reference;
 use snowmelt_image::{Error, Lock, Result};
 use snowmelt_kernel::mount;
 use tokio::runtime::Handle;
@@ -39,8 +39,8 @@ pub(super) struct Mounts {
     stores: Stores,
     sources: ImageSources,
     pub sharing: Sharing,
-    /// The store of raw files; `None` if complete images are not to be kept as raw files.
-    pub raw: Option<RawFiles>,
+    /// Whether complete images are kept as raw files.
+    pub keeps_raw: bool,
     /// The folder of the mount points, each named by the image's digest.
     folder: PathBuf,
     /// The form of mounts that was found to work, or that the settings name; empty before the first
@@ -81,11 +81,16 @@ impl Mounts {
         let form = OnceLock::new();
         let slots = Mutex::default();
         let replacing = RwLock::default();
-        let raw = (stores.settings.raw.bytes() > 0).then(|| stores.raw());
+        let keeps_raw = stores.settings.raw.bytes() > 0;
         let share = stores.settings.share.map(|share| share.bytes());
         let sharing = Sharing::new(connect, share);
         let sources = ImageSources::new(stores.clone(), Arc::clone(&sharing.upstreams));
-        Self { stores, sources, sharing, raw, folder, form, runtime, slots, replacing }
+        Self { stores, sources, sharing, keeps_raw, folder, form, runtime, slots, replacing }
+    }
+
+    /// Returns the store of raw files of an image's tenant; `None` if there are to be none.
+    pub fn raw(&self, spec: &ImageSpec) -> Option<RawFiles> {
+        self.keeps_raw.then(|| self.stores.of(&spec.tenant).raw())
     }
 
     /// Returns a detached copy of an existing mount, on raw files if there is one.
@@ -170,12 +175,12 @@ impl Mounts {
     }
 
     fn publish(&self, spec: &ImageSpec) {
-        let stores = self.stores.clone();
+        let stores = self.stores.of(&spec.tenant);
         let spec = spec.clone();
         self.runtime.spawn(async move {
             let published = async {
                 let Some(name) = registry(&spec)? else { return Ok(false) };
-                stores.publish_start(&name, &manifest(&spec), &Access::own()).await
+                stores.publish_start(&name, &manifest(&spec), &stores.images().access()).await
             };
             if let Err(error) = published.await {
                 tracing::warn!(image = %spec.digest, %error, "a start is not published");
@@ -211,7 +216,7 @@ impl Mounts {
     fn fresh(&self, spec: &ImageSpec) -> Result<Mount> {
         let image = spec.image()?;
         let form = self.form()?;
-        let raw = self.raw.as_ref().filter(|_| form == Form::Erofs);
+        let raw = self.raw(spec).filter(|_| form == Form::Erofs);
         let files = raw.and_then(|raw| raw.of(&image));
         let raw_point = self.raw_point(&spec.digest);
         // A mount on raw files outlives its daemon, as no process serves it.
@@ -286,19 +291,20 @@ impl Mounts {
     }
 
     fn readers(&self, spec: &ImageSpec) -> Result<ImageReaders> {
-        ImageReaders::new(&spec.image()?, &self.sources.blocks(&spec.origin)?)
+        ImageReaders::new(&spec.image()?, &self.sources.blocks(&spec.tenant, &spec.origin)?)
     }
 
     /// Fetches, in the background, the blocks that starts of the image touched on this host or, if
     /// there was no start here yet, elsewhere. No mount waits for that.
     fn fetch_ahead(&self, spec: ImageSpec, lazy: &LazyMount) {
-        let stores = self.stores.clone();
+        let stores = self.stores.of(&spec.tenant);
         let readers = readers(lazy);
         self.runtime.spawn(async move {
             let ahead = async {
                 let known = match (stores.start(&spec.digest)?, registry(&spec)?) {
                     (None, Some(name)) => {
-                        stores.start_elsewhere(&name, &spec.digest, &Access::own()).await?
+                        let access = stores.images().access();
+                        stores.start_elsewhere(&name, &spec.digest, &access).await?
                     }
                     (known, _) => known,
                 };

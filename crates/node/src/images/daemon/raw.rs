@@ -83,7 +83,7 @@ fn files(
     readers: &BlobReaders,
     runtime: &Runtime,
 ) -> Result<Option<LockedFiles>> {
-    match &mounts.raw {
+    match mounts.raw(spec) {
         Some(raw) => runtime.block_on(raw.make(&spec.image()?, readers)),
         None => Ok(None),
     }

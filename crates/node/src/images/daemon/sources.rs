@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use snowmelt_image::peer::{PeerSource, Upstreams};
 use snowmelt_image::read::{BlockCache, BlockSource, BlockStore};
-use snowmelt_image::source::{Access, OciLayout};
+use snowmelt_image::source::OciLayout;
 use snowmelt_image::{Error, Lock, Result};
+use snowmelt_types::Tenant;
 
 use crate::images::locked;
 use crate::images::message::ImageSpec;
@@ -18,8 +19,8 @@ use crate::images::stores::Stores;
 pub(super) struct ImageSources {
     stores: Stores,
     upstreams: Arc<Upstreams>,
-    cache: OnceLock<Option<Arc<BlockCache>>>,
-    blocks: Mutex<HashMap<ImageOrigin, Arc<BlockStore>>>,
+    cache: OnceLock<Option<BlockCache>>,
+    blocks: Mutex<HashMap<(Tenant, ImageOrigin), Arc<BlockStore>>>,
 }
 
 impl ImageSources {
@@ -36,32 +37,34 @@ impl ImageSources {
         ours.then(|| OciLayout::open(folder)?.pin(&spec.digest)).transpose()
     }
 
-    /// Returns the blocks of an origin, which all images from there share.
-    pub fn blocks(&self, origin: &ImageOrigin) -> Result<Arc<BlockStore>> {
+    /// Returns the blocks of an origin, which all images of a tenant from there share.
+    pub fn blocks(&self, tenant: &Tenant, origin: &ImageOrigin) -> Result<Arc<BlockStore>> {
         let mut all = locked(&self.blocks);
-        if let Some(blocks) = all.get(origin) {
+        let key = (tenant.clone(), origin.clone());
+        if let Some(blocks) = all.get(&key) {
             return Ok(Arc::clone(blocks));
         }
-        let source = origin.source(&Access::own())?;
+        let stores = self.stores.of(tenant);
+        let source = origin.source(&stores.images().access())?;
         let (source, cache) = match origin {
             ImageOrigin::Layout(_) => (source, None),
             ImageOrigin::Registry(_) => {
                 let source = PeerSource::new(source, Arc::clone(&self.upstreams));
-                (Arc::new(source) as Arc<dyn BlockSource>, self.cache().clone())
+                (Arc::new(source) as Arc<dyn BlockSource>, self.cache(&stores))
             }
         };
         let blocks = Arc::new(BlockStore::new(source, cache));
-        all.insert(origin.clone(), Arc::clone(&blocks));
+        all.insert(key, Arc::clone(&blocks));
         Ok(blocks)
     }
 
-    /// Returns the cache of blocks, which the first image that needs it opens; `None` if it cannot
-    /// be opened.
-    fn cache(&self) -> &Option<Arc<BlockCache>> {
-        self.cache.get_or_init(|| {
-            let opened = self.stores.shared_cache();
+    /// Returns the view of a tenant of the cache of blocks, which the first image that needs it
+    /// opens; `None` if it cannot be opened.
+    fn cache(&self, stores: &Stores) -> Option<Arc<BlockCache>> {
+        let cache = self.cache.get_or_init(|| {
             let warned = |error: &Error| tracing::warn!(%error, "blocks are not cached");
-            opened.inspect_err(warned).ok().map(Arc::new)
-        })
+            self.stores.shared_cache().inspect_err(warned).ok()
+        });
+        cache.as_ref().map(|cache| Arc::new(stores.view(cache)))
     }
 }

@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use snowmelt_image::block::OciDigest;
-use snowmelt_image::source::Access;
 use snowmelt_package::python_requirement;
 use snowmelt_sandbox::{ImageBind, MountedImage};
 use snowmelt_types::{Digest, Tenant};
 
 use super::label::Contents;
-use crate::images::{ResolvedImage, TreePlace, find_image};
+use crate::images::{ResolvedImage, TenantImages, TreePlace, find_image};
 use crate::user_code::interpreters::Interpreter;
 use crate::user_code::preparation::Preparation;
 use crate::{Error, Result, Unit};
@@ -34,12 +33,13 @@ pub(crate) struct OpenedPackage {
 }
 
 impl Preparation {
-    /// Finds a package by its name and checks that it fits this host; returns what pins the
+    /// Finds a package of a tenant by its name and checks that it fits this host; returns what pins the
     /// package, and the name of its handler.
-    pub async fn find_package(&self, name: &str) -> Result<(PackageAt, String)> {
-        let found = find_image(&self.state_dir, name, &Access::own()).await;
+    pub async fn find_package(&self, tenant: &Tenant, name: &str) -> Result<(PackageAt, String)> {
+        let of = TenantImages::new(&self.state_dir, tenant);
+        let found = find_image(&of, name, &of.access()).await;
         let found = found.map_err(|error| unfit(name, error))?;
-        let (contents, _) = self.contents(name, &found).await?;
+        let (contents, _) = self.contents(&of, name, &found).await?;
         let at = PackageAt { name: name.to_owned(), manifest: found.manifest };
         Ok((at, contents.handler))
     }
@@ -51,16 +51,16 @@ impl Preparation {
         at: &PackageAt,
         place: Option<&TreePlace>,
     ) -> Result<Unit> {
-        let state = &self.state_dir;
+        let of = TenantImages::new(&self.state_dir, tenant);
         let known = &self.images.known;
-        let found = known.find_pinned(state, &at.name, &at.manifest).await;
+        let found = known.find_pinned(&of, &at.name, &at.manifest).await;
         let found = found.map_err(|error| unfit(&at.name, error))?;
-        let (contents, interpreter) = self.contents(&at.name, &found).await?;
+        let (contents, interpreter) = self.contents(&of, &at.name, &found).await?;
         let root = |blob: &snowmelt_image::block::BlobSummary| blob.root.to_string();
         let layers = &found.image.layers[..contents.layers.len()];
         let layers = layers.iter().map(|blob| Digest::of_parts(["layer-1", &root(blob)]));
         let layers = layers.collect();
-        let image = self.images.mount_found(&found, place).await?.at;
+        let image = self.images.mount_found(tenant, &found, place).await?.at;
         let opened = OpenedPackage { contents, image, layers };
         Ok(Unit::packed(tenant, opened, &interpreter.python, &interpreter.runtime))
     }
@@ -69,10 +69,11 @@ impl Preparation {
     /// was made for.
     async fn contents(
         &self,
+        of: &TenantImages,
         name: &str,
         found: &ResolvedImage,
     ) -> Result<(Contents, Arc<Interpreter>)> {
-        let config = self.images.known.config(found).await?;
+        let config = self.images.known.config(of, found).await?;
         let contents = Contents::read(name, &config, found.image.layers.len())?;
         let wanted = [python_requirement(&contents.made_for.version)];
         let interpreter = match self.interpreters.of(&wanted).await {

@@ -7,14 +7,14 @@ use std::path::PathBuf;
 
 use snowmelt_api::Packed;
 use snowmelt_image::build::{Unpacked, build, function};
-use snowmelt_image::source::{Access, OciLayout, Reference};
+use snowmelt_image::source::{OciLayout, Reference};
 use snowmelt_image::{Converted, Options, exchange};
 use snowmelt_package::{Environment, Installer, Reporter};
-use snowmelt_types::Digest;
+use snowmelt_types::{Digest, Tenant};
 use snowmelt_wire::SourceCode;
 
 use super::label::{Contents, LABEL};
-use crate::images::{ResolvedImage, has_registry};
+use crate::images::{TenantImages, has_registry};
 use crate::user_code::interpreters::Installed;
 use crate::user_code::preparation::Preparation;
 use crate::{Error, Result};
@@ -38,12 +38,12 @@ pub struct PackageSource<'a> {
 
 impl Preparation {
     /// Makes a package of code and the wheels that satisfy its requirements, and sends the package
-    /// to the registry if its name has one. The same input gives the same bytes. A `user` who is
-    /// not an operator may only replace images that this user has named.
+    /// to the registry if its name has one, with the login of the tenant. The same input gives the
+    /// same bytes.
     pub async fn pack(
         &self,
+        tenant: &Tenant,
         name: &str,
-        user: Option<u32>,
         source: PackageSource<'_>,
         reporter: &dyn Reporter,
     ) -> Result<Packed> {
@@ -55,9 +55,9 @@ impl Preparation {
         let (packages, is_one) = unpacked(&environment, &interpreter.installer);
         let python = &interpreter.python;
         let contents = Contents::new(handler, modules, &environment, is_one, python);
-        let folder = ResolvedImage::local_folder(&self.state_dir);
+        let images = TenantImages::new(&self.state_dir, tenant);
         let is_sent = has_registry(name);
-        let made = Making { folder, reference, user, is_sent, contents, environment };
+        let made = Making { images, reference, is_sent, contents, environment };
         let runtime = tokio::runtime::Handle::current();
         let making = move || made.make(digest, code, &packages, &runtime);
         let made = tokio::task::spawn_blocking(making).await;
@@ -98,9 +98,8 @@ fn unpacked(environment: &Environment, installer: &Installer) -> (Vec<Unpacked>,
 
 /// A package that is being made.
 struct Making {
-    folder: PathBuf,
+    images: TenantImages,
     reference: Reference,
-    user: Option<u32>,
     is_sent: bool,
     contents: Contents,
     /// The environment of the package; keeps its wheels from being reclaimed meanwhile.
@@ -115,23 +114,23 @@ impl Making {
         packages: &[Unpacked],
         runtime: &tokio::runtime::Handle,
     ) -> Result<Packed> {
-        let layout = OciLayout::create(&self.folder)?;
+        let layout = OciLayout::create(&self.images.layout_folder())?;
         let code = Unpacked { folder: code, identity: digest.as_str().to_owned() };
         let mut recipe = function(&code, packages)?;
         let label = serde_json::to_string(&self.contents).map_err(|error| Error::State {
-            path: self.folder.clone(),
+            path: self.images.layout_folder(),
             source: std::io::Error::other(error),
         })?;
         recipe.settings.labels.insert(LABEL.to_owned(), label);
         let converted = build(&recipe, &layout, Options::default())?;
         if self.is_sent {
-            let access = Access::own();
+            let access = self.images.access();
             let image = &converted.image;
             let to = &self.reference;
             let sending = exchange::push(&layout, image, to, &access, &|_, _, _| ());
             runtime.block_on(sending)?;
         }
-        layout.tag_for(&self.reference.to_string(), &converted.manifest, self.user)?;
+        layout.tag(&self.reference.to_string(), &converted.manifest)?;
         Ok(self.summary(&converted))
     }
 
