@@ -13,7 +13,9 @@ mod record;
 mod record_reader;
 mod record_writer;
 mod relay;
+mod tls_buffers;
 mod tls_link;
+mod tls_session;
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -30,6 +32,7 @@ use tokio::net::TcpStream;
 use record_reader::{RecordReader, Speech};
 use record_writer::RecordWriter;
 use tls_link::TlsLink;
+use tls_session::TlsSession;
 
 use crate::membership::{Credential, Meant, PeerSlot};
 
@@ -113,7 +116,8 @@ impl HostStream {
     ) -> io::Result<Self> {
         let Some(session) = credential.connect(meant)? else { return Ok(Self::opened(tcp)) };
         let tcp = Arc::new(tcp);
-        let mut link = TlsLink::new(session.into(), credential.clone(), PeerSlot::default());
+        let session = TlsSession::Client(session);
+        let mut link = TlsLink::new(session, credential.clone(), PeerSlot::default());
         poll_fn(|context| link.poll_handshake(&tcp, context)).await?;
         link.watch(&tcp)?;
         Ok(Self { tcp, carrier: Carrier::Tls(Box::new(Mutex::new(link))) })
@@ -127,7 +131,8 @@ impl HostStream {
     pub fn received(tcp: TcpStream, credential: &Credential, peer: &PeerSlot) -> io::Result<Self> {
         let Some(session) = credential.accept()? else { return Ok(Self::accepted(tcp)) };
         let tcp = Arc::new(tcp);
-        let link = TlsLink::new(session.into(), credential.clone(), peer.clone());
+        let session = TlsSession::Server(session);
+        let link = TlsLink::new(session, credential.clone(), peer.clone());
         link.watch(&tcp)?;
         Ok(Self { tcp, carrier: Carrier::Tls(Box::new(Mutex::new(link))) })
     }
@@ -367,3 +372,5 @@ impl AsyncWrite for HostStream {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tls_tests;

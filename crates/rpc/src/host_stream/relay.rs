@@ -9,7 +9,7 @@ use tokio::net::UnixStream;
 use super::HostStream;
 
 /// The most bytes of a direction that are on their way here.
-const PIECE: usize = 64 << 10;
+const PIECE: usize = 128 << 10;
 
 impl HostStream {
     /// Returns a descriptor by which another process speaks to the other host, in a protocol that

@@ -16,12 +16,12 @@ use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
 use rustix::net::{Shutdown, shutdown};
-use rustls::client::Resumption;
+use rustls::client::{Resumption, UnbufferedClientConnection};
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
+use rustls::server::{NoServerSessionStorage, UnbufferedServerConnection, WebPkiClientVerifier};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use serde::{Deserialize, Serialize};
 use snowmelt_types::{Code, ErrorReport, HostName};
 use tokio::net::TcpStream;
@@ -263,20 +263,21 @@ impl Credential {
     }
 
     /// Begins TLS on a connection that this process has opened; `None` without encryption.
-    pub(crate) fn connect(&self, meant: &Meant) -> io::Result<Option<ClientConnection>> {
+    pub(crate) fn connect(&self, meant: &Meant) -> io::Result<Option<UnbufferedClientConnection>> {
         let config = match &*self.proof {
             Proof::Shared(_) => return Ok(None),
             Proof::Certified(certified) => certified.own().client,
             Proof::Joining(config) => Arc::clone(config),
         };
         let name = meant.certified().map_err(io::Error::other)?;
-        ClientConnection::new(config, name).map(Some).map_err(io::Error::other)
+        UnbufferedClientConnection::new(config, name).map(Some).map_err(io::Error::other)
     }
 
     /// Begins TLS on a connection that this process has accepted; `None` without encryption.
-    pub(crate) fn accept(&self) -> io::Result<Option<ServerConnection>> {
+    pub(crate) fn accept(&self) -> io::Result<Option<UnbufferedServerConnection>> {
         let Proof::Certified(certified) = &*self.proof else { return Ok(None) };
-        ServerConnection::new(certified.own().server).map(Some).map_err(io::Error::other)
+        let server = certified.own().server;
+        UnbufferedServerConnection::new(server).map(Some).map_err(io::Error::other)
     }
 
     /// Keeps a connection in view, to end it when its host is removed.

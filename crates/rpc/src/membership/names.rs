@@ -26,7 +26,7 @@ pub enum Meant {
 
 impl Meant {
     /// The name that the certificate of the other end must have.
-    pub(super) fn certified(&self) -> Result<ServerName<'static>, String> {
+    pub(crate) fn certified(&self) -> Result<ServerName<'static>, String> {
         let name = match self {
             Self::Control => CONTROL.to_owned(),
             Self::Host(name) => of_host(name),

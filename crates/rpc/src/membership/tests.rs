@@ -314,6 +314,8 @@ async fn damaged_bytes_end_a_connection_and_count_for_their_host() {
     let ended = stream.read_to_end(&mut got).await.unwrap_err();
     assert!(crate::checksum_errors::is_damage(&ended), "{ended:?}");
     assert!(got.len() < 100_000 && got.iter().all(|byte| *byte == 7));
+    let again = stream.read_u8().await.unwrap_err();
+    assert!(crate::checksum_errors::is_damage(&again), "{again:?}");
     let counted = crate::checksum_errors::connections();
     assert!(counted.iter().any(|(from, _)| from.is_loopback()), "{counted:?}");
 }
