@@ -17,11 +17,13 @@ from pathlib import Path
 BENCH = Path(__file__).resolve().parent
 sys.path.insert(0, str(BENCH))
 
+import acceptance
 import apps
 import burst_trace
 import calibration
 import colocated
 import engines
+import entry
 import exchange
 import handlers
 import hosts
@@ -65,6 +67,8 @@ EXPERIMENTS = {
     "short-queries": short_queries.run,
     "bursts": worker_bursts.run,
     "placements": placements.run,
+    "entry": entry.run,
+    "acceptance": acceptance.run,
     "simulated": simulated.run,
     "calibration": calibration.run,
     "spread": spread.run,

@@ -30,10 +30,13 @@ COMMANDS = {
     "containerd": ["containerd", "--version"],
     "runc": ["runc", "--version"],
     "crun": ["crun", "--version"],
+    "etcd": ["etcd", "--version"],
+    "Temporal": ["temporal", "--version"],
 }
 
 
 CLUSTERS = "bench/peers/clusters/Cargo.lock"
+RESTATE = "bench/peers/restate/package.json"
 
 
 def duckdb_command() -> Path:
@@ -57,11 +60,18 @@ def versions() -> list[str]:
         f"DataFusion {_locked('Cargo.lock', 'datafusion')}",
         f"datafusion-distributed {_locked(CLUSTERS, 'datafusion-distributed')}",
         f"Ballista {_locked(CLUSTERS, 'ballista')}",
+        f"restate {_restate()}",
         f"Polars {version('polars')}",
         f"Spark {version('pyspark')}",
         f"DuckDB {command.removeprefix('v')} as a command",
         f"DuckDB {duckdb.__version__} as a library of Python {platform.python_version()}",
     ]
+
+
+def _restate() -> str:
+    """The version of restate that is installed when it is measured."""
+    packages = json.loads((CHECKOUT / RESTATE).read_text())["dependencies"]
+    return str(packages["@restatedev/restate-server"])
 
 
 def _locked(file: str, crate: str) -> str:

@@ -11,12 +11,14 @@ from .paths import SNOWMELT
 
 
 class Server:
-    """Runs while the block does."""
+    """Runs while the block does, with these options of `snowmelt up` and variables."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *options: str, **variables: str) -> None:
+        self.options = options
         self.environment = os.environ | {
             "SNOWMELT_STATE": str(folder / "state"),
             "SNOWMELT_RUN": str(folder / "run"),
+            **variables,
         }
 
     @property
@@ -34,7 +36,7 @@ class Server:
 
     def __enter__(self) -> "Server":
         try:
-            self.run("up")
+            self.run("up", *self.options)
         except BaseException:
             # It may be running even if `up` was interrupted.
             subprocess.run([str(SNOWMELT), "down"], env=self.environment, check=False)
