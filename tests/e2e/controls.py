@@ -182,6 +182,7 @@ def controls(
     more: dict[str, list[str]] | None = None,
     servers: int = 1,
     environment: dict[str, str] | None = None,
+    of_control: dict[str, dict[str, str]] | None = None,
 ) -> Iterator[Controls]:
     """Controls on servers of etcd and one shared folder: the first one leads."""
     etcd = EtcdCluster(folder, servers)
@@ -195,7 +196,8 @@ def controls(
                 "SNOWMELT_STORE_URL": etcd.at([line.port for line in lines[name]]),
                 "SNOWMELT_STORE_FOLDER": str(folder / "shared"),
             }
-            made[name] = Snowmelt(folder / name, store | (environment or {}))
+            own = (of_control or {}).get(name, {})
+            made[name] = Snowmelt(folder / name, store | (environment or {}) | own)
             made[name].folder.mkdir()
             if environment:
                 folder.chmod(0o755)

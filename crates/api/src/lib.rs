@@ -77,6 +77,7 @@
 //! |---|---|---|
 //! | `POST /v1/join` | join token, name, public key | certificate of a new host |
 //! | `POST /v1/hosts/{name}/certificate` | public key | another certificate of the host |
+//! | `GET /v1/clock` | | the clock of control, for another one |
 //! | `GET /v1/clients` | the connection of a client, from a control that stands by | HTTP of the client |
 //! | `POST /v1/hosts` | [`HostJoin`] | removed hosts; a host repeats the request each second |
 //! | `DELETE /v1/hosts/{name}` | | 204 |

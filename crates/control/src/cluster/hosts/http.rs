@@ -61,6 +61,11 @@ impl Remote {
         self.within(ANSWER_TIMEOUT, self.http.json(Method::POST, &path, Some(request))).await
     }
 
+    /// Asks the control that leads for its clock.
+    pub(crate) async fn clock(&self) -> Result<ControlClock, ErrorReport> {
+        self.within(ANSWER_TIMEOUT, self.http.json(Method::GET, "/v1/clock", NO_BODY)).await
+    }
+
     /// Tells control that this host leaves.
     pub async fn leave(&self, name: &HostName) -> Result<(), ErrorReport> {
         let path = format!("/v1/hosts/{name}");
@@ -78,6 +83,13 @@ impl Remote {
             Err(ErrorReport::new(Code::SERVER_UNREACHABLE, message))
         })
     }
+}
+
+/// The clock of the control that leads.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ControlClock {
+    /// Milliseconds since 1970.
+    pub at_ms: u64,
 }
 
 /// The answer of control to the report of a host.

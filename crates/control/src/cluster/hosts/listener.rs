@@ -25,8 +25,9 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::Hosts;
-use super::http::ReportTaken;
+use super::http::{ControlClock, ReportTaken};
 use crate::cluster::authority::{ClusterAuthority, JoinAsk};
+use crate::now_ms;
 
 /// Binds the address before anything else is started.
 pub(crate) fn bind(address: SocketAddr) -> Result<std::net::TcpListener, ErrorReport> {
@@ -66,6 +67,7 @@ pub(crate) fn router(
         .with_state(clients);
     Router::new()
         .route("/v1/hosts", post(join))
+        .route("/v1/clock", get(clock))
         .route("/v1/hosts/{name}", delete(leave))
         .route("/v1/hosts/{name}/certificate", post(renew))
         .with_state(parts.clone())
@@ -88,6 +90,10 @@ async fn join(
     let is_sure = parts.lead.as_ref().is_none_or(LeadWatch::is_sure);
     let taken = ReportTaken { removed: parts.hosts.removed(), is_sure };
     Ok(axum::Json(taken).into_response())
+}
+
+async fn clock() -> axum::Json<ControlClock> {
+    axum::Json(ControlClock { at_ms: now_ms() })
 }
 
 async fn leave(

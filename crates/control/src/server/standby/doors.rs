@@ -181,7 +181,9 @@ impl StandbyStatus {
 
     fn now(&self) -> Status {
         let leader = self.known.name();
-        let store = format!("{}; this control stands by, `{leader}` leads", self.place);
+        let clock = self.known.clock().complaint();
+        let clock = if clock.is_empty() { clock } else { format!(", and{clock}") };
+        let store = format!("{}; this control stands by{clock}, `{leader}` leads", self.place);
         Status { spawner: self.node.spawner(), store, ..self.started.clone() }
     }
 }

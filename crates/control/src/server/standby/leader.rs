@@ -8,6 +8,7 @@ use snowmelt_rpc::{Credential, HostTarget, Meant};
 use snowmelt_store::etcd::OtherLead;
 use tokio::sync::watch;
 
+use super::clock::LeaderClock;
 use crate::server::ServerSettings;
 
 /// The text that a control puts to its key when it leads: its name, and the address at which hosts
@@ -56,13 +57,19 @@ impl FromStr for ControlName {
 pub(super) struct KnownLeader {
     name: watch::Sender<String>,
     target: watch::Sender<Option<HostTarget>>,
+    clock: LeaderClock,
     credential: Option<Credential>,
 }
 
 impl KnownLeader {
     /// Knows no leader yet. The credential is that by which this control reaches it.
     pub fn new(credential: Option<Credential>) -> Self {
-        Self { name: watch::Sender::default(), target: watch::Sender::default(), credential }
+        Self {
+            name: watch::Sender::default(),
+            target: watch::Sender::default(),
+            clock: LeaderClock::default(),
+            credential,
+        }
     }
 
     /// Learns which control leads.
@@ -75,13 +82,21 @@ impl KnownLeader {
             let (address, credential) = reached;
             HostTarget { address, meant: Meant::Control, credential }
         });
-        self.target.send_replace(target);
+        // A leader that is the same is looked at no sooner.
+        if self.name() != text {
+            self.target.send_replace(target);
+        }
         self.name.send_replace(text.into_owned());
     }
 
     /// Returns the name of the control that leads.
     pub fn name(&self) -> String {
         self.name.borrow().clone()
+    }
+
+    /// Returns the knowledge of the leader's clock.
+    pub fn clock(&self) -> &LeaderClock {
+        &self.clock
     }
 
     /// Returns the place of the control that leads, while it is one that others reach.

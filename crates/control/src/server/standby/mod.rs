@@ -3,6 +3,7 @@
 //! | part | file |
 //! |---|---|
 //! | the wait for the lead | here |
+//! | its clock beside that of the leader | `clock` |
 //! | the listeners of a control that stands by | `doors` |
 //! | the control that leads, as others know it | `leader` |
 //!
@@ -11,6 +12,7 @@
 //! processes of its machine are told that another one leads. A control that knows that it no longer
 //! leads ends: what it has in memory is no longer true. Its process then begins again, to stand by.
 
+mod clock;
 mod doors;
 mod leader;
 
@@ -160,6 +162,8 @@ async fn lead(
     let known = KnownLeader::new(credential.clone());
     known.is(&other);
     tracing::info!(leader = %known.name(), "another control leads, and this one stands by");
+    let looking = known.clock().clone().follow(known.target());
+    tokio::spawn(answering.clone().run_until_cancelled_owned(looking));
     let status = StandbyStatus::of(settings, node, listeners.socket, etcd.place(), &known);
     let asked = ending.asked.clone();
     let doors = Doors::open(settings, listeners, status, credential, asked, &answering)?;
@@ -167,6 +171,7 @@ async fn lead(
     let led = loop {
         let tried = async {
             etcd.await_no_leader(LEAD).await?;
+            tokio::time::sleep(known.clock().reprieve()).await;
             etcd.try_lead(LEAD, &says).await
         };
         let Some(tried) = ending.asked.run_until_cancelled(tried).await else { break Ok(None) };
