@@ -59,8 +59,7 @@ impl LeaderClock {
 
     async fn look(&self, leader: &HostTarget) {
         let asked_ms = now_ms();
-        let remote =
-            Remote::new(leader.address, leader.meant.clone(), leader.credential.clone());
+        let remote = Remote::new(leader.address, leader.meant.clone(), leader.credential.clone());
         let read = remote.clock().await;
         let middle_ms = asked_ms.midpoint(now_ms());
         let mut seen = self.lock();
