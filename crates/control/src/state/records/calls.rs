@@ -1,6 +1,7 @@
 //! Asynchronous calls: their events until they have ended, then their answers for a bounded time.
 //!
-//! Two keys: the record of each call, and an index entry for each call, written in one transaction.
+//! Two keys: the record of each call, and an index entry for each call, written in one transaction
+//! (`call_writes.rs`).
 //! The index is in memory as well ([`CallIndex`]), so that no write reads the records of other
 //! calls. Invariant: a call that has not ended is never removed; of the ended calls of a function,
 //! the oldest are removed first.
@@ -8,7 +9,7 @@
 use snowmelt_store::{Expect, Store, Transaction};
 use snowmelt_types::{Code, ErrorReport, InvocationId, Report, Tenant};
 
-use super::index::{self, CallIndex, Full, Of, Planned};
+use super::index::{self, CallIndex, Full, Of};
 use super::{FunctionId, InvocationRecord, Records, collect, panicked, parse, written};
 
 /// The prefix of the keys of records.
@@ -29,10 +30,11 @@ pub(super) fn entry_key(id: &str) -> String {
 }
 
 /// The record and index entry of a call.
-struct CallRow {
-    id: InvocationId,
-    record: Vec<u8>,
-    entry: index::CallEntry,
+#[derive(Debug)]
+pub(super) struct CallRow {
+    pub id: InvocationId,
+    pub record: Vec<u8>,
+    pub entry: index::CallEntry,
 }
 
 impl CallRow {
@@ -57,13 +59,7 @@ impl Records {
         tenant: &Tenant,
         record: &InvocationRecord,
     ) -> Result<(), ErrorReport> {
-        let new = CallRow::new(tenant, record, None)?;
-        self.to_the_end(async move |records| {
-            let mut index = records.calls.lock().await;
-            index.room_for(&new.entry).map_err(|full| refused(&new.entry.function, full))?;
-            records.write(index.plan(new.id, new.entry), new.record).await
-        })
-        .await
+        self.write_call(CallRow::new(tenant, record, None)?).await
     }
 
     /// Writes how a call ended, to be kept until a time. Forgets calls that are too many, too old
@@ -74,12 +70,7 @@ impl Records {
         record: &InvocationRecord,
         until_ms: u64,
     ) -> Result<(), ErrorReport> {
-        let ended = CallRow::new(tenant, record, Some(until_ms))?;
-        self.to_the_end(async move |records| {
-            let mut index = records.calls.lock().await;
-            records.write(index.plan(ended.id, ended.entry), ended.record).await
-        })
-        .await
+        self.write_call(CallRow::new(tenant, record, Some(until_ms))?).await
     }
 
     /// Returns a call, if it belongs to the tenant.
@@ -138,17 +129,6 @@ impl Records {
         .await
     }
 
-    async fn write(&self, planned: Planned<'_>, record: Vec<u8>) -> Result<(), ErrorReport> {
-        let id = planned.id().as_str();
-        let entry = encoded(planned.entry());
-        let put = Transaction::new().put(record_key(id), record, Expect::Any);
-        let put = put.put(entry_key(id), entry, Expect::Any);
-        let all = planned.removed().fold(put, deleting);
-        self.store.transaction(all).await.map_err(|error| error.report())?;
-        planned.keep();
-        Ok(())
-    }
-
     /// Runs a step in a task of its own. If it were dropped with its caller between the write to
     /// the store and the write to the index, the two would differ.
     async fn to_the_end<F>(&self, work: impl FnOnce(Self) -> F) -> Result<(), ErrorReport>
@@ -179,12 +159,13 @@ pub(super) fn encoded(entry: &index::CallEntry) -> Vec<u8> {
 }
 
 /// Adds the removal of a call to a transaction.
-fn deleting(all: Transaction, id: &InvocationId) -> Transaction {
+pub(super) fn deleting(all: Transaction, id: &InvocationId) -> Transaction {
     let all = all.delete(record_key(id.as_str()), Expect::Any);
     all.delete(entry_key(id.as_str()), Expect::Any)
 }
 
-fn refused(FunctionId { tenant, name }: &FunctionId, full: Full) -> ErrorReport {
+/// Makes the error of a call that is not accepted.
+pub(super) fn refused(FunctionId { tenant, name }: &FunctionId, full: Full) -> ErrorReport {
     let (Full::Calls(of, _) | Full::Bytes(of, _)) = full;
     let whose = match of {
         Of::Function => format!("of `{name}`"),

@@ -5,6 +5,7 @@
 //! embedded store is `state.redb`, which a server holds open and embedded runs open for one
 //! transaction each.
 
+mod call_writes;
 mod calls;
 mod functions;
 mod hosts;
@@ -34,6 +35,7 @@ use snowmelt_types::{Code, Digest, ErrorReport, Report, Tenant};
 use tokio::sync::Mutex;
 
 use super::backups;
+use call_writes::CallWrites;
 pub(crate) use functions::FunctionId;
 use index::CallIndex;
 pub(crate) use jobs::{JobEnd, JobRecord, PartRecord};
@@ -83,6 +85,7 @@ pub(crate) struct Records {
     // Locked while a call is written, so that it stays equal to the entries in the store. It is
     // complete if the store is held open: no other process has asynchronous calls.
     calls: Arc<Mutex<CallIndex>>,
+    writes: Arc<CallWrites>,
     is_held: bool,
     leased: LeasedVersions,
 }
@@ -122,7 +125,7 @@ impl Records {
     fn new(store: Arc<dyn Store>, index: CallIndex) -> Self {
         let calls = Arc::new(Mutex::new(index));
         let leased = LeasedVersions::default();
-        Self { store, file: None, calls, is_held: true, leased }
+        Self { store, file: None, calls, writes: Arc::default(), is_held: true, leased }
     }
 
     async fn get<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, ErrorReport> {

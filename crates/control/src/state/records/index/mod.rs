@@ -36,6 +36,8 @@ const SHARE_OF_ROOM: usize = 3;
 /// The most calls that one write removes. A transaction with more of them delays the calls of all
 /// tenants, and etcd takes two keys of each in 128. The next write goes on with the removal.
 pub(super) const MAX_REMOVED: usize = 60;
+/// The most calls that one write adds, ends and removes.
+const MAX_TOGETHER: usize = 62;
 
 /// The reason why a call is not accepted: the amount that waits already, and its owner.
 #[derive(Debug, PartialEq, Eq)]
@@ -62,16 +64,20 @@ pub(super) struct CallIndex {
     expiries: BTreeSet<(u64, InvocationId)>,
 }
 
-/// A planned write of an entry, and of the calls that it removes. The index lacks these calls
-/// meanwhile. They come back if the plan is dropped and not [kept](Self::keep).
+/// A planned write of entries, and of the calls that it removes. The index is changed already: it
+/// becomes as it was if the plan is dropped and not [kept](Self::keep).
 #[derive(Debug)]
 pub(super) struct Planned<'i> {
     index: &'i mut CallIndex,
-    id: InvocationId,
-    entry: CallEntry,
-    /// The entry of the same call that the write replaces.
-    before: Option<CallEntry>,
+    written: Vec<PlannedEntry>,
     removed: Vec<(InvocationId, CallEntry)>,
+}
+
+/// An entry that is written, and the one of the same call that it replaces.
+#[derive(Debug)]
+struct PlannedEntry {
+    id: InvocationId,
+    before: Option<CallEntry>,
 }
 
 impl CallIndex {
@@ -102,13 +108,9 @@ impl CallIndex {
         Ok(())
     }
 
-    /// Plans to add an entry, or to replace the entry of the same call, and to remove ended calls:
-    /// those that are too old, and then as many as make room for it.
-    pub fn plan(&mut self, id: InvocationId, entry: CallEntry) -> Planned<'_> {
-        let before = self.forget(&id);
-        let mut planned = Planned { index: self, id, entry, before, removed: Vec::new() };
-        planned.make_room();
-        planned
+    /// Begins the plan of a write.
+    pub fn plan(&mut self) -> Planned<'_> {
+        Planned { index: self, written: Vec::new(), removed: Vec::new() }
     }
 
     pub fn add(&mut self, id: &InvocationId, entry: CallEntry) {
@@ -120,7 +122,6 @@ impl CallIndex {
     }
 
     /// Returns the entry of a call.
-    #[cfg(test)]
     pub fn entry(&self, id: &InvocationId) -> Option<&CallEntry> {
         self.entries.get(id)
     }
@@ -166,14 +167,29 @@ impl CallIndex {
 }
 
 impl Planned<'_> {
-    /// Returns the identifier of the call that is written.
-    pub fn id(&self) -> &InvocationId {
-        &self.id
+    /// Adds an entry, or replaces the entry of the same call, and removes ended calls: those that are
+    /// too old, and then as many as make room for it.
+    pub fn write(&mut self, id: InvocationId, entry: CallEntry) {
+        let before = self.index.forget(&id);
+        self.written.push(PlannedEntry { id: id.clone(), before });
+        self.make_room(&entry);
+        self.index.add(&id, entry);
     }
 
-    /// Returns the new entry of the call.
-    pub fn entry(&self) -> &CallEntry {
-        &self.entry
+    /// Returns the index with the plan.
+    pub fn index(&self) -> &CallIndex {
+        self.index
+    }
+
+    /// Whether a further call can be written. One can be always.
+    pub fn takes(&self, id: &InvocationId) -> bool {
+        let is_short = self.written.len() + self.removed.len() < MAX_TOGETHER;
+        self.written.is_empty() || is_short && !self.has(id)
+    }
+
+    /// Returns the calls that are written, and their entries.
+    pub fn written(&self) -> impl Iterator<Item = (&InvocationId, &CallEntry)> {
+        self.written.iter().filter_map(|each| Some((&each.id, self.index.entry(&each.id)?)))
     }
 
     /// Returns the calls that are removed.
@@ -181,36 +197,43 @@ impl Planned<'_> {
         self.removed.iter().map(|(id, _)| id)
     }
 
-    /// Makes the index equal to the store, once the write is in the store.
+    /// Leaves the index as planned, once the write is in the store.
     pub fn keep(mut self) {
+        self.written.clear();
         self.removed.clear();
-        self.before = Some(self.entry.clone());
     }
 
-    fn make_room(&mut self) {
+    fn has(&self, id: &InvocationId) -> bool {
+        self.written.iter().any(|each| each.id == *id)
+    }
+
+    fn make_room(&mut self, new: &CallEntry) {
         let now = (now_ms(), InvocationId::from(String::new()));
-        self.remove_while(|index, _| index.expiries.range(..&now).next().map(|(_, id)| id.clone()));
-        self.remove_while(|index, new| {
+        self.remove_while(|index| index.expiries.range(..&now).next().map(|(_, id)| id.clone()));
+        self.remove_while(|index| {
             let ended = index.counts.of_function(&new.function).ended;
             let is_full =
                 ended.calls >= MAX_ENDED || ended.bytes + new.bytes > MAX_ENDED_BYTES.bytes();
             let oldest = || index.counts.oldest_of(&new.function).cloned();
             (new.until_ms.is_some() && is_full).then(oldest).flatten()
         });
-        self.remove_while(|index, new| {
+        self.remove_while(|index| {
             let is_full = index.counts.all().all().bytes + new.bytes > MAX_BYTES.bytes();
             is_full.then(|| index.counts.oldest_of_most(By::Bytes).cloned()).flatten()
         });
-        self.remove_while(|index, _| {
+        self.remove_while(|index| {
             let is_full = index.entries.len() >= MAX_CALLS;
             is_full.then(|| index.counts.oldest_of_most(By::Calls).cloned()).flatten()
         });
     }
 
-    /// Removes one call after the other, as long as there is one and the write is not too large.
-    fn remove_while(&mut self, next: impl Fn(&CallIndex, &CallEntry) -> Option<InvocationId>) {
+    /// Removes one call after the other, as long as there is one that is not written here and the write
+    /// is not too large.
+    fn remove_while(&mut self, next: impl Fn(&CallIndex) -> Option<InvocationId>) {
         while self.removed.len() < MAX_REMOVED
-            && let Some(id) = next(self.index, &self.entry)
+            && self.written.len() + self.removed.len() < MAX_TOGETHER
+            && let Some(id) = next(self.index)
+            && !self.has(&id)
             && let Some(entry) = self.index.forget(&id)
         {
             self.removed.push((id, entry));
@@ -220,11 +243,16 @@ impl Planned<'_> {
 
 impl Drop for Planned<'_> {
     fn drop(&mut self) {
+        for PlannedEntry { id, .. } in &self.written {
+            self.index.forget(id);
+        }
         for (id, entry) in self.removed.drain(..) {
             self.index.add(&id, entry);
         }
-        if let Some(entry) = self.before.take() {
-            self.index.add(&self.id, entry);
+        for PlannedEntry { id, before } in self.written.drain(..) {
+            if let Some(entry) = before {
+                self.index.add(&id, entry);
+            }
         }
     }
 }

@@ -31,7 +31,8 @@ fn add(index: &mut CallIndex, entry: CallEntry) -> InvocationId {
 
 /// Adds one with the removals that make room for it.
 fn write(index: &mut CallIndex, entry: CallEntry) -> Vec<InvocationId> {
-    let planned = index.plan(InvocationId::new(), entry);
+    let mut planned = index.plan();
+    planned.write(InvocationId::new(), entry);
     let removed = planned.removed().cloned().collect();
     planned.keep();
     removed
@@ -215,12 +216,41 @@ fn a_write_that_fails_changes_nothing() {
         add(&mut index, ended("f", 1, until_ms));
     }
     let before = index.clone();
-    let planned = index.plan(call.clone(), ended("f", MAX_ENDED_BYTES.bytes(), LATER));
-    assert_eq!(planned.removed().count(), 2);
-    drop(planned);
+    let more = InvocationId::new();
+    let plan = |index: &mut CallIndex, keeps: bool| {
+        let mut planned = index.plan();
+        planned.write(call.clone(), ended("f", MAX_ENDED_BYTES.bytes(), LATER));
+        assert_eq!(planned.removed().count(), 2);
+        planned.write(more.clone(), waiting("f", 7));
+        let written: Vec<_> = planned.written().map(|(id, _)| id.clone()).collect();
+        assert_eq!(written, [call.clone(), more.clone()]);
+        if keeps {
+            planned.keep();
+        }
+    };
+    plan(&mut index, false);
     assert_eq!(index, before);
-    index.plan(call.clone(), ended("f", MAX_ENDED_BYTES.bytes(), LATER)).keep();
-    assert_eq!(index.entries.keys().collect::<Vec<_>>(), [&call]);
-    index.forget_all([&call]);
+    plan(&mut index, true);
+    assert_eq!(index.entries.keys().collect::<Vec<_>>(), [&call, &more]);
+    index.forget_all([&call, &more]);
     assert_eq!(index, CallIndex::default(), "no sums are left");
+}
+
+#[test]
+fn calls_that_are_written_together_do_not_remove_each_other_and_are_no_more_than_etcd_takes() {
+    let mut index = CallIndex::default();
+    let mut planned = index.plan();
+    let long = || ended("f", MAX_ENDED_BYTES.bytes(), LATER);
+    let mut id = InvocationId::new();
+    while planned.takes(&id) {
+        planned.write(id.clone(), long());
+        assert!(!planned.takes(&id), "it is written already");
+        id = InvocationId::new();
+    }
+    assert_eq!((planned.written().count(), planned.removed().count()), (MAX_TOGETHER, 0));
+    planned.keep();
+    assert_eq!(index.entries.len(), MAX_TOGETHER);
+    // The next ones remove what was too much.
+    assert_eq!(write(&mut index, long()).len(), MAX_REMOVED);
+    assert_eq!(write(&mut index, long()).len(), 3);
 }

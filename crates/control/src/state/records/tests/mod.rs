@@ -174,6 +174,28 @@ async fn a_dropped_caller_leaves_index_and_store_equal() {
 
 /// Checks that the cost of a write does not depend on what others have stored. Before there was an
 /// index, each write read every record.
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_that_are_accepted_at_the_same_time_wait_for_few_transactions() {
+    const CALLS: usize = 200;
+    let folder = tempfile::tempdir().unwrap();
+    let records = Records::open(folder.path().join("state.redb"), true).await.unwrap();
+    let calls: Vec<_> = (0..CALLS).map(|_| call("f", "1")).collect();
+    let before = records.file().unwrap().revision().await.unwrap().0;
+    let tenant = tenant();
+    let accepted = calls.iter().map(|call| records.accept(&tenant, call));
+    futures::future::try_join_all(accepted).await.unwrap();
+    let transactions = records.file().unwrap().revision().await.unwrap().0 - before;
+    assert!(transactions < CALLS as u64 / 4, "{transactions}");
+    assert_eq!(records.waiting().await.len(), CALLS);
+    let calls: Vec<_> = calls.into_iter().map(ended).collect();
+    let ends = calls.iter().map(|call| records.end(&tenant, call, u64::MAX));
+    futures::future::try_join_all(ends).await.unwrap();
+    assert_eq!(records.waiting().await, []);
+    let index = records.calls.lock().await;
+    assert_eq!(calls::load(&*records.store).await.unwrap(), *index);
+    assert_eq!(index.ended(None, true).len(), CALLS);
+}
+
 #[tokio::test]
 async fn a_write_reads_no_other_record() {
     let folder = tempfile::tempdir().unwrap();
