@@ -1,16 +1,21 @@
 //! A store whose long values are files of a folder, by their digest: etcd takes only short ones.
 //!
 //! Boundary: the folder is on a disk that all processes of the store share. Invariants: a file is
-//! complete and on the disk before a value names it, and is removed an hour after its last use at
-//! the earliest, if no value names it.
+//! complete and on the disk before a value names it. It is removed an hour after its last use at the
+//! earliest, if no value names it now nor at the sweep before: a list of an earlier revision may read
+//! it.
+
+mod sweep;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashSet;
 use std::fs::{DirBuilder, File};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -20,6 +25,7 @@ use snowmelt_types::Digest;
 
 use crate::{Committed, EntryPage, Error, KeyChange, KeyOperation, LeaseId, Page, Result, Since};
 use crate::{Store, StoreEntry, Transaction, Watch};
+use sweep::{ASIDE, remove_unnamed};
 
 /// The first bytes of a value that names a file. No JSON begins so.
 const MARK: &[u8] = b"\0file ";
@@ -34,6 +40,8 @@ pub struct LongValues {
     store: Arc<dyn Store>,
     folder: Arc<Path>,
     longest: usize,
+    /// The files that no value named at the last sweep.
+    unnamed: Arc<Mutex<HashSet<String>>>,
 }
 
 impl LongValues {
@@ -45,10 +53,11 @@ impl LongValues {
     pub fn new(store: Arc<dyn Store>, folder: &Path, longest: usize) -> Result<Self> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
         made.map_err(|source| unusable(folder, source))?;
-        Ok(Self { store, folder: folder.into(), longest })
+        Ok(Self { store, folder: folder.into(), longest, unnamed: Arc::default() })
     }
 
-    /// Removes files that no value names any more, and returns their number.
+    /// Removes files that no value names since the sweep before, and returns their number. What cannot
+    /// be removed is left, and the first such file is the error.
     pub async fn sweep(&self) -> Result<u64> {
         let before = SystemTime::now() - UNNAMED_KEPT;
         self.sweep_before(before).await
@@ -66,7 +75,14 @@ impl LongValues {
             }
         }
         let folder = Arc::clone(&self.folder);
-        blocking(&self.folder, move || remove_unnamed(&folder, &named, before)).await
+        let unnamed = Arc::clone(&self.unnamed);
+        blocking(&self.folder, move || {
+            let mut earlier = unnamed.lock().unwrap_or_else(PoisonError::into_inner);
+            let swept = remove_unnamed(&folder, &named, &earlier, before)?;
+            *earlier = swept.left;
+            swept.failure.map_or(Ok(swept.removed), Err)
+        })
+        .await
     }
 
     /// Writes the long values of a transaction to files, and names these instead.
@@ -86,11 +102,17 @@ impl LongValues {
     /// The value that was put, of a value in the store. `None` if its file is missing.
     async fn whole(&self, value: Bytes) -> Result<Option<Bytes>> {
         let Some(name) = file_of(&value) else { return Ok(Some(value)) };
-        let path = self.folder.join(name);
-        blocking(&self.folder, move || match std::fs::read(&path) {
-            Ok(long) => Ok(Some(long.into())),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
+        let path = self.folder.join(&name);
+        let aside = self.folder.join(format!("{ASIDE}{name}"));
+        // A sweep may have moved it, and moved it back.
+        blocking(&self.folder, move || {
+            for path in [&path, &aside, &path] {
+                match std::fs::read(path) {
+                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    read => return read.map(|long| Some(long.into())),
+                }
+            }
+            Ok(None)
         })
         .await
     }
@@ -170,21 +192,31 @@ fn file_of(value: &[u8]) -> Option<String> {
 fn write(folder: &Path, long: &[u8]) -> std::io::Result<Bytes> {
     let name = Digest::of(long).as_str().replace(':', "-");
     let path = folder.join(&name);
-    let now = SystemTime::now();
-    match File::open(&path).and_then(|file| file.set_modified(now)) {
-        Ok(()) => {}
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            let partial = folder.join(partial_name());
-            let mut file =
-                File::options().write(true).create_new(true).mode(0o600).open(&partial)?;
-            file.write_all(long)?;
-            file.sync_all()?;
-            std::fs::rename(&partial, &path)?;
-            File::open(folder)?.sync_all()?;
-        }
-        Err(error) => return Err(error),
+    if !is_used_again(&path)? {
+        let partial = folder.join(partial_name());
+        let mut file = File::options().write(true).create_new(true).mode(0o600).open(&partial)?;
+        file.write_all(long)?;
+        file.sync_all()?;
+        std::fs::rename(&partial, &path)?;
+        File::open(folder)?.sync_all()?;
     }
     Ok([MARK, name.as_bytes()].concat().into())
+}
+
+/// Notes that a file is used now, so that no sweep removes it. False if it is not there, also if a
+/// sweep has moved it meanwhile: it may not have seen the note.
+fn is_used_again(path: &Path) -> std::io::Result<bool> {
+    let absent = |error: std::io::Error| match error.kind() {
+        ErrorKind::NotFound => Ok(false),
+        _ => Err(error),
+    };
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) => return absent(error),
+    };
+    file.set_modified(SystemTime::now())?;
+    let used = file.metadata()?;
+    std::fs::metadata(path).map_or_else(absent, |found| Ok(found.ino() == used.ino()))
 }
 
 /// A name that no other write has, also of processes on other hosts.
@@ -193,23 +225,6 @@ fn partial_name() -> String {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let number = WRITES.fetch_add(1, Ordering::Relaxed);
     format!("new-{}-{}-{number}", since.as_nanos(), std::process::id())
-}
-
-fn remove_unnamed(
-    folder: &Path,
-    named: &HashSet<String>,
-    before: SystemTime,
-) -> std::io::Result<u64> {
-    let mut removed = 0;
-    for entry in std::fs::read_dir(folder)? {
-        let entry = entry?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if !named.contains(&name) && entry.metadata()?.modified()? < before {
-            std::fs::remove_file(entry.path())?;
-            removed += 1;
-        }
-    }
-    Ok(removed)
 }
 
 async fn blocking<T: Send + 'static>(
@@ -226,85 +241,5 @@ fn unusable(folder: &Path, source: std::io::Error) -> Error {
     match source.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Error::Full { place, source },
         _ => Error::Io { place, source },
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use tempfile::TempDir;
-
-    use super::*;
-    use crate::conformance::{Rig, conformance_tests};
-    use crate::memory::Memory;
-    use crate::{Clock, Expect};
-
-    struct LongRig {
-        store: LongValues,
-        clock: Clock,
-        folder: TempDir,
-    }
-
-    impl LongRig {
-        fn new() -> Self {
-            let folder = tempfile::tempdir().unwrap();
-            let clock = Clock::paused();
-            let memory = Arc::new(Memory::new(clock.clone()));
-            let store = LongValues::new(memory, folder.path(), 1).unwrap();
-            Self { store, clock, folder }
-        }
-
-        fn files(&self) -> usize {
-            std::fs::read_dir(self.folder.path()).unwrap().count()
-        }
-    }
-
-    #[async_trait]
-    impl Rig for LongRig {
-        fn store(&self) -> Arc<dyn Store> {
-            Arc::new(self.store.clone())
-        }
-
-        async fn pass(&self, time: Duration) {
-            self.clock.advance(time);
-        }
-    }
-
-    conformance_tests!(LongRig::new());
-
-    #[tokio::test]
-    async fn a_file_is_removed_when_no_value_names_it() {
-        let rig = LongRig::new();
-        let store = &rig.store;
-        store.put("a", "long".into(), Expect::Any).await.unwrap();
-        store.put("b", "long".into(), Expect::Any).await.unwrap();
-        store.put("c", "s".into(), Expect::Any).await.unwrap();
-        assert_eq!(rig.files(), 1);
-        store.delete("a", Expect::Any).await.unwrap();
-        let later = SystemTime::now() + Duration::from_secs(1);
-        assert_eq!(store.sweep_before(later).await.unwrap(), 0);
-        assert_eq!(store.get("b").await.unwrap().unwrap().value, "long");
-        store.put("b", "s".into(), Expect::Any).await.unwrap();
-        assert_eq!(store.sweep().await.unwrap(), 0, "a transaction may be about to name it");
-        assert_eq!(store.sweep_before(later).await.unwrap(), 1);
-        assert_eq!(rig.files(), 0);
-    }
-
-    #[tokio::test]
-    async fn a_value_that_looks_like_the_name_of_a_file_is_kept_as_it_is() {
-        let rig = LongRig::new();
-        let forged = Bytes::from_static(b"\0file ../../etc/passwd");
-        rig.store.put("a", forged.clone(), Expect::Any).await.unwrap();
-        assert_eq!(rig.store.get("a").await.unwrap().unwrap().value, forged);
-    }
-
-    #[tokio::test]
-    async fn a_missing_file_is_an_error_that_names_the_folder() {
-        let rig = LongRig::new();
-        rig.store.put("a", "long".into(), Expect::Any).await.unwrap();
-        let later = SystemTime::now() + Duration::from_secs(1);
-        remove_unnamed(rig.folder.path(), &HashSet::new(), later).unwrap();
-        let missing = rig.store.get("a").await.unwrap_err();
-        assert!(matches!(missing, Error::Corrupt { .. }), "{missing}");
-        assert!(missing.to_string().contains("share this folder"), "{missing}");
     }
 }
