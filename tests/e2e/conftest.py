@@ -31,6 +31,14 @@ PYTHON = Path(__file__).resolve().parents[2] / "python"
 # The tables of tests are small, and are spread over all workers nevertheless.
 os.environ["SNOWMELT_SCAN_TASK"] = "0"
 
+# By `scripts/e2e`, if the servers of all tests become another user: who that is, and the tools that
+# this user can run.
+SERVER_USER = (
+    {name: os.environ[name] for name in ("SNOWMELT_USER", "SNOWMELT_UV", "SNOWMELT_PYTHON")}
+    if "SNOWMELT_E2E_USER" in os.environ
+    else {}
+)
+
 # The aim is 2 s. A loaded machine took 6.5 s; the tests show that nothing remains, not how fast.
 CLEAN_WITHIN_S = 30.0
 
@@ -70,6 +78,8 @@ class Result:
 def short_folder() -> Iterator[Path]:
     """A folder that must be removable after the block. A socket's path has at most 107 bytes."""
     folder = Path(tempfile.mkdtemp(prefix="sm-", dir="/tmp"))
+    if SERVER_USER:
+        folder.chmod(0o755)
     try:
         yield folder
     finally:
@@ -107,7 +117,8 @@ class Snowmelt:
         places = {"SNOWMELT_STATE": self.folder / "state", "SNOWMELT_RUN": self.folder / "run"}
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("SNOWMELT_", "AWS_"))}
         inherited["SNOWMELT_SCAN_TASK"] = os.environ["SNOWMELT_SCAN_TASK"]
-        return inherited | {k: str(v) for k, v in places.items()} | self.environment
+        own = {k: str(v) for k, v in places.items()} | self.environment
+        return inherited | SERVER_USER | own
 
     def start(self, *arguments: object, cwd: Path | None = None) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -268,6 +279,16 @@ def served(machine: None) -> Iterator[Registry]:
         running = registry(folder)
         yield running
         running.stop()
+
+
+if SERVER_USER:
+
+    @pytest.fixture
+    def tmp_path(tmp_path: Path) -> Path:
+        """The folder of a test, through which the user of the server can pass."""
+        for folder in (tmp_path, *tmp_path.parents[:3]):
+            folder.chmod(0o755)
+        return tmp_path
 
 
 @pytest.fixture(autouse=True)

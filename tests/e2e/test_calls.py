@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Snowmelt, wait_for
+from conftest import Snowmelt, descendants, wait_for
 
 SLEEPS = """import time
 
@@ -116,9 +116,9 @@ def test_accepted_calls_survive_the_loss_of_the_spawner(up: Snowmelt, tmp_path: 
     running = submit(up, {"seconds": 4})
     wait_for("the call", lambda: busy(up) == 1)
     server = status(up)["pid"]
-    children = Path(f"/proc/{server}/task/{server}/children").read_text().split()
-    for child in children:
-        os.kill(int(child), signal.SIGKILL)
+    for child, line in descendants(server).items():
+        if "internal spawner" in line:
+            os.kill(child, signal.SIGKILL)
     later = submit(up, {"seconds": 0})
     for identity in (running, later):
         failed = up.run("fn", "result", identity)

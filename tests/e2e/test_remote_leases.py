@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from conftest import PYTHON, Snowmelt, wait_for
+from conftest import PYTHON, SERVER_USER, Snowmelt, wait_for
 from suites import client_of
 
 import snowmelt as sm
@@ -170,6 +170,9 @@ def certificates(folder: Path) -> tuple[Path, Path, Path]:
     by = ("-CA", authority, "-CAkey", authority_key, "-addext", "basicConstraints=CA:FALSE")
     at = ("-subj", "/CN=platform", "-addext", names)
     openssl(*new, *at, *by, "-keyout", key, "-out", certificate)
+    if SERVER_USER:
+        # The server reads it again.
+        key.chmod(0o644)
     return certificate, key, authority
 
 

@@ -3,9 +3,11 @@
 import errno
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -209,6 +211,7 @@ with open(open(sys.argv[0] + ".d/temporary").read() + "/report", "w") as report:
     tries("bpf", lambda: libc.syscall(321, 0, 0, 0))
     tries("keyring", lambda: libc.syscall(250, 0, -3, 1))
     tries("packets", lambda: socket.socket(17, 3))
+    print("home", os.environ["HOME"] + os.environ.get("XDG_CONFIG_HOME", ""), file=report)
     print("end", file=report)
 sys.exit(1)
 """
@@ -240,6 +243,7 @@ def test_a_program_of_the_server_is_confined(alone: Snowmelt, tmp_path: Path) ->
             "SNOWMELT_USER": str(SERVER),
             "SNOWMELT_UV": str(uv),
             "TMPDIR": str(temporary),
+            "XDG_CONFIG_HOME": "/root/.config",
         }
         try:
             # What it may do outside of the server.
@@ -259,6 +263,8 @@ def test_a_program_of_the_server_is_confined(alone: Snowmelt, tmp_path: Path) ->
             assert found["write"] == str(errno.EACCES) and found["signal"] == refused
             for name in ("user namespace", "io_uring", "bpf", "keyring"):
                 assert found[name] in (refused, str(errno.ENOSYS)), name
+            # Of the user, whom the folders of root are closed to.
+            assert found["home"] == "/"
             assert found["packets"] == str(errno.EAFNOSUPPORT)
             assert victim.poll() is None
         finally:
@@ -274,9 +280,96 @@ def report(folder: Path) -> dict[str, str]:
 
 
 def test_who_is_named_wrongly_is_refused(alone: Snowmelt) -> None:
-    for name, word in (("no-such-user", "useradd"), ("root", "is root"), ("0", "is root")):
-        alone.environment = {"SNOWMELT_USER": name}
-        alone.run("up").failed_with("SM-0110", name, word)
+    alone.environment = {"SNOWMELT_USER": "no-such-user"}
+    alone.run("up").failed_with("SM-0110", "no-such-user", "useradd")
+
+
+def owner_by_doctor(server: Snowmelt) -> tuple[dict[str, str], dict[str, str]]:
+    """The rows of the server's user and of the state folder."""
+    rows = {row["name"]: row for row in json.loads(server.run("doctor", "-o", "json").out)}
+    return rows["user of the server"], rows["state folder"]
+
+
+def test_the_doctor_says_who_the_server_is(alone: Snowmelt) -> None:
+    alone.for_other_users()
+    alone.environment = {"SNOWMELT_USER": "root"}
+    alone.run("up").succeeded()
+    user, state = owner_by_doctor(alone)
+    assert user["status"] == "warn" and "SNOWMELT_USER=snowmelt" in user["mend"]
+    assert state["status"] == "ok"
+    alone.run("down").succeeded()
+    alone.environment = {"SNOWMELT_USER": str(SERVER)}
+    alone.run("up").succeeded()
+    # Who asks has not the settings of the service.
+    alone.environment = {"SNOWMELT_USER": "root"}
+    user, state = owner_by_doctor(alone)
+    assert user["status"] == state["status"] == "ok"
+    assert str(SERVER) in user["found"] and str(SERVER) in state["found"]
+    alone.run("down").succeeded()
+
+
+READS = """
+import os
+import snowmelt as sm
+
+@sm.udf
+def add(n: int) -> int:
+    with open("number.txt") as file:
+        return n + int(file.read())
+"""
+
+
+def test_a_server_of_root_gives_up_root_with_all_that_it_kept(
+    alone: Snowmelt, code: Path, tmp_path: Path
+) -> None:
+    """What an upgrade of the package does: packages, files of two names, keys, the audit."""
+    alone.for_other_users()
+    (tmp_path / "number.txt").write_text("40")
+    (tmp_path / "add.py").write_text(READS)
+    udf = ("udf", "add", tmp_path / "add.py", "--file", tmp_path / "number.txt")
+    tokens = alone.folder / "state/tokens"
+    audit = tmp_path / "log/audit"
+    # Tools that this user can run: those of the tests may be below the home folder of root.
+    uv = shutil.copy(shutil.which("uv") or "uv", alone.folder / "bin")
+    tools = {"SNOWMELT_UV": str(uv), "SNOWMELT_PYTHON": os.path.realpath(sys.executable)}
+    kept = {"SNOWMELT_AUDIT_FOLDER": str(audit)} | tools
+    alone.environment = {"SNOWMELT_USER": "root"} | kept
+    # Tests have folders that only root can enter.
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        folder.chmod(0o755)
+    alone.run("up").succeeded()
+    alone.run("fn", "deploy", "f", code).succeeded()
+    alone.run(*udf).succeeded()
+    alone.run("token", "new", "acme", "--tls-tokens", tokens).succeeded()
+    assert alone.rows("select add(2) n") == [{"n": 42}]
+    alone.run("down").succeeded()
+    state = alone.folder / "state"
+    assert any(path.lstat().st_nlink > 1 for path in state.rglob("*") if path.is_file())
+    (tmp_path / "log").chmod(0o755)
+    lines = len((audit / "audit.jsonl").read_text().splitlines())
+    alone.environment = {"SNOWMELT_USER": str(SERVER)} | kept
+    for start in range(2):
+        alone.run("up").succeeded()
+        assert {path.lstat().st_uid for path in state.rglob("*")} == {SERVER}
+        event = f'{{"n":{start}}}'
+        done = alone.run("fn", "call", "f", "--data", event).succeeded()
+        assert json.loads(done.out)["n"] == start
+        assert alone.rows("select add(2) n") == [{"n": 42}]
+        # The same files for another version, and what root does beside the server.
+        (tmp_path / "add.py").write_text(READS + f"# {start}\n")
+        alone.run(*udf).succeeded()
+        assert alone.rows("select add(3) n") == [{"n": 43}]
+        assert alone.rows("select add(4) n", "--embedded", *of(tmp_path)) == [{"n": 44}]
+        alone.run("token", "new", "acme", "--tls-tokens", tokens).succeeded()
+        alone.run("down").succeeded()
+    assert tokens.stat().st_uid == SERVER and len(tokens.read_text().splitlines()) == 3
+    alone.run("audit", "verify", audit).succeeded()
+    assert len((audit / "audit.jsonl").read_text().splitlines()) > lines
+
+
+def of(folder: Path) -> tuple[object, ...]:
+    """The options of a function that is not registered."""
+    return ("--udf", folder / "add.py", "--udf-file", folder / "number.txt")
 
 
 def test_a_server_that_was_taken_over_asks_its_broker_in_vain(site: Site) -> None:

@@ -227,7 +227,11 @@ impl Error {
                  install`), or run the function in an image that has it"
             ),
             Self::Tool { .. } => "run `snowmelt doctor`".to_owned(),
-            Self::Store { path, .. } => format!("chmod 755 {0} && chown $USER {0}", path.display()),
+            Self::Store { path, .. } => format!(
+                "chmod 755 {0} && chown $USER {0}, or name the user in server.user (SNOWMELT_USER) if a \
+                 server of root becomes that user",
+                path.display()
+            ),
             Self::WheelMissing { .. } => {
                 "stop the processes that use its environment: the next one fetches the package again".to_owned()
             }

@@ -32,13 +32,18 @@ pub struct Installer {
 impl Installer {
     /// Opens the store, with [`Options::from_environment`].
     pub fn new(store: PathBuf, python: Python) -> Result<Self> {
-        Self::with(Options::from_environment(store, python)?)
+        Self::trusting(store, python, None)
+    }
+
+    /// Opens the store, which may belong to another user, who is trusted.
+    pub fn trusting(store: PathBuf, python: Python, trusted: Option<u32>) -> Result<Self> {
+        Self::with(Options { trusted, ..Options::from_environment(store, python)? })
     }
 
     /// Opens the store, and removes leftovers of interrupted installations and of other versions.
     pub fn with(options: Options) -> Result<Self> {
         let shared = InstallerState {
-            store: PackageStore::open(options.store)?,
+            store: PackageStore::open(options.store, options.trusted)?,
             python: options.python,
             uv: options.uv,
             installed: options.installed,

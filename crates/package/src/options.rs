@@ -18,6 +18,8 @@ pub struct Options {
     /// The folder of the store; created if it does not exist. Other users must not be able to write
     /// it.
     pub store: PathBuf,
+    /// The user besides root and that of the process to whom the store may belong.
+    pub trusted: Option<u32>,
     /// The interpreter that the packages are for.
     pub python: Python,
     /// The resolver; searched for if it is not given.
@@ -42,6 +44,7 @@ impl Options {
     pub fn from_environment(store: PathBuf, python: Python) -> Result<Self> {
         Ok(Self {
             store,
+            trusted: None,
             installed: local_packages::folders(&python),
             python,
             uv: uv::named(),

@@ -125,7 +125,14 @@ impl SecretSources {
                 ErrorKind::NotFound => "there is no such file on the server".to_owned(),
                 _ => error.to_string(),
             };
-            refused(format!("the secret {name} cannot be read from {}: {reason}", path.display()))
+            let message =
+                format!("the secret {name} cannot be read from {}: {reason}", path.display());
+            match error.kind() {
+                ErrorKind::PermissionDenied => refused(message).hint(
+                    "the user of the server has to read it: chgrp it to that user's group and chmod g+r",
+                ),
+                _ => refused(message),
+            }
         };
         // A secret may be a link, as orchestrators make them, but not to another tenant's folder.
         let real = path.canonicalize().map_err(failed)?;

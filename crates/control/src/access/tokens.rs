@@ -31,6 +31,8 @@ pub struct Tokens {
     path: PathBuf,
     /// Whether there may be no such file: then no token is accepted.
     is_optional: bool,
+    /// The user that the server becomes, who may own the file.
+    server: Option<u32>,
     known: Mutex<TokenTable>,
 }
 
@@ -52,13 +54,14 @@ struct TokenLine {
 }
 
 impl Tokens {
-    /// Reads the tokens of a file, which must be valid now. An optional one may be missing.
+    /// Reads the tokens of a file, which must be valid now. An optional one may be missing. The file
+    /// may belong to `server`, the user that the server becomes.
     ///
     /// # Errors
     /// `SM-0110`.
-    pub fn open(path: &Path, is_optional: bool) -> Result<Self, ErrorReport> {
-        let tokens =
-            Self { path: path.to_owned(), is_optional, known: Mutex::new(TokenTable::default()) };
+    pub fn open(path: &Path, is_optional: bool, server: Option<u32>) -> Result<Self, ErrorReport> {
+        let known = Mutex::new(TokenTable::default());
+        let tokens = Self { path: path.to_owned(), is_optional, server, known };
         let read = tokens.read().map_err(|problem| {
             ErrorReport::new(Code::OPTION, format!("{}: {problem}", path.display())).hint(
                 "`snowmelt token new TENANT --tls-tokens FILE` makes a token and adds its line to \
@@ -98,13 +101,14 @@ impl Tokens {
         if self.is_optional && !self.path.exists() {
             return Ok(TokenTable::default());
         }
-        let (version, tokens) = read(&self.path)?;
+        let (version, tokens) = read(&self.path, self.server)?;
         Ok(TokenTable { version: Some(version), tokens })
     }
 }
 
 /// Makes a token, and adds its line to a file, which is made where it is missing. Gives the token.
-/// The end is in milliseconds since 1970.
+/// The end is in milliseconds since 1970. A file that root makes belongs to `server`, the user that the
+/// server becomes, who has to read it.
 ///
 /// # Errors
 /// `SM-0110` if the tenant may have no token with this role, or if the file is wrong; `SM-0505`.
@@ -113,19 +117,29 @@ pub fn add(
     tenant: &Tenant,
     role: Role,
     until_ms: Option<u64>,
+    server: Option<u32>,
 ) -> Result<String, ErrorReport> {
     let wrong = |problem: String| ErrorReport::new(Code::OPTION, problem);
     check_tenant(tenant, role).map_err(wrong)?;
     let until = until_ms.map(|ms| time_text(ms).map(|text| format!(" until={text}")));
     let until = until.transpose().map_err(wrong)?.unwrap_or_default();
     if path.exists() {
-        let checked = read(path);
+        let checked = read(path, server);
         checked.map_err(|problem| wrong(format!("{}: {problem}", path.display())))?;
     }
     let added = || -> io::Result<String> {
         let token = format!("{PREFIX}{}", random_digits(TOKEN_BYTES)?);
         let mut options = OpenOptions::new();
-        let mut file = options.append(true).create(true).read(true).mode(0o600).open(path)?;
+        options.append(true).create(true).read(true).mode(0o600);
+        let to = server.filter(|_| rustix::process::geteuid().is_root());
+        if to.is_some() {
+            // The folder may be that of the server, who could have a link there.
+            options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed());
+        }
+        let mut file = options.open(path)?;
+        if let Some(user) = to.filter(|_| file.metadata().is_ok_and(|found| found.len() == 0)) {
+            rustix::fs::fchown(&file, Some(rustix::fs::Uid::from_raw(user)), None)?;
+        }
         // Someone may have written the last line without an end.
         let begin = if ends_with_a_line(&file)? { "" } else { "\n" };
         let line = format!("{begin}{tenant} {} {role}{until}\n", Digest::of(&token));
@@ -160,10 +174,10 @@ pub(crate) fn check_tenant(tenant: &Tenant, role: Role) -> Result<(), String> {
     }
 }
 
-fn read(path: &Path) -> Result<(FileVersion, Vec<TokenLine>), String> {
+fn read(path: &Path, server: Option<u32>) -> Result<(FileVersion, Vec<TokenLine>), String> {
     let opened = File::open(path).and_then(|file| file.metadata().map(|found| (file, found)));
     let (file, found) = opened.map_err(|error| error.to_string())?;
-    check_owner(&found)?;
+    check_owner(&found, server)?;
     let mut text = String::new();
     file.take(MAX_BYTES).read_to_string(&mut text).map_err(|error| error.to_string())?;
     let lines = text.lines().enumerate();
@@ -176,9 +190,11 @@ fn read(path: &Path) -> Result<(FileVersion, Vec<TokenLine>), String> {
     Ok((FileVersion::new(&found), tokens.collect::<Result<_, _>>()?))
 }
 
-/// Refuses a file that gives rights if others than root and the user of the server may write to it.
-pub(super) fn check_owner(found: &Metadata) -> Result<(), String> {
-    if found.uid() != 0 && found.uid() != rustix::process::geteuid().as_raw() {
+/// Refuses a file that gives rights if others than root and the user of the server may write to it:
+/// that of this process, or `server`, whom it becomes.
+pub(super) fn check_owner(found: &Metadata, server: Option<u32>) -> Result<(), String> {
+    let own = rustix::process::geteuid().as_raw();
+    if ![Some(0), Some(own), server].contains(&Some(found.uid())) {
         return Err("its owner is neither root nor the user of the server".to_owned());
     }
     if found.mode() & 0o022 != 0 {
@@ -242,7 +258,7 @@ mod tests {
     }
 
     fn add(path: &Path, of: &str) -> Result<String, ErrorReport> {
-        super::add(path, &tenant(of), Role::Developer, None)
+        super::add(path, &tenant(of), Role::Developer, None, None)
     }
 
     fn tenant_of(tokens: &Tokens, token: &str) -> Option<Tenant> {
@@ -261,7 +277,7 @@ mod tests {
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(!text.contains(&acme), "the file has digests only");
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
-        let tokens = Tokens::open(&path, false).unwrap();
+        let tokens = Tokens::open(&path, false, None).unwrap();
         assert_eq!(tenant_of(&tokens, &acme), Some(tenant("acme")));
         assert_eq!(tenant_of(&tokens, &other), Some(tenant("other")));
         for wrong in ["", "Bearer ", &acme[..acme.len() - 1]] {
@@ -279,9 +295,9 @@ mod tests {
     fn a_file_that_is_wrong_gives_no_access() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tokens");
-        assert!(Tokens::open(&path, false).is_err(), "it is missing");
+        assert!(Tokens::open(&path, false, None).is_err(), "it is missing");
         let token = add(&path, "acme").unwrap();
-        let tokens = Tokens::open(&path, false).unwrap();
+        let tokens = Tokens::open(&path, false, None).unwrap();
         let valid = std::fs::read_to_string(&path).unwrap();
         let digest = "0f".repeat(32);
         for wrong in [
@@ -295,7 +311,7 @@ mod tests {
             &format!("default {digest}"),
         ] {
             std::fs::write(&path, format!("{valid}{wrong}\n")).unwrap();
-            let refused = Tokens::open(&path, false).unwrap_err();
+            let refused = Tokens::open(&path, false, None).unwrap_err();
             assert!(refused.message.contains("line 2"), "{refused}");
             assert_eq!(tenant_of(&tokens, &token), None, "{wrong}");
             assert!(add(&path, "acme").is_err(), "{wrong}");
@@ -303,21 +319,42 @@ mod tests {
         std::fs::write(&path, format!("# of the notebooks\n\n{valid}")).unwrap();
         assert!(tokens.holder(&token).is_some());
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o620)).unwrap();
-        assert!(Tokens::open(&path, false).unwrap_err().message.contains("may write"));
+        assert!(Tokens::open(&path, false, None).unwrap_err().message.contains("may write"));
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(&path, Some(1234), None).unwrap();
-            assert!(Tokens::open(&path, true).unwrap_err().message.contains("its owner"));
+            assert!(Tokens::open(&path, true, None).unwrap_err().message.contains("its owner"));
             assert_eq!(tenant_of(&tokens, &token), None);
+            // The user that a server of root becomes, who owns what is in the state folder.
+            let tokens = Tokens::open(&path, true, Some(1234)).unwrap();
+            assert_eq!(tenant_of(&tokens, &token), Some(tenant("acme")));
+            super::add(&path, &tenant("acme"), Role::Developer, None, Some(1234)).unwrap();
         }
         assert!(add(&path, "default").is_err());
+    }
+
+    #[test]
+    fn a_file_that_root_makes_belongs_to_the_user_of_the_server() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tokens");
+        let more = || super::add(&path, &tenant("acme"), Role::Developer, None, Some(1234));
+        more().unwrap();
+        more().unwrap();
+        let found = std::fs::metadata(&path).unwrap();
+        assert_eq!((found.uid(), found.mode() & 0o777), (1234, 0o600));
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(super::add(&link, &tenant("acme"), Role::Developer, None, Some(1234)).is_err());
     }
 
     #[test]
     fn an_optional_file_may_come_later_and_go() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tokens");
-        let tokens = Tokens::open(&path, true).unwrap();
+        let tokens = Tokens::open(&path, true, None).unwrap();
         assert_eq!(tenant_of(&tokens, "snowmelt-0"), None);
         let token = add(&path, "acme").unwrap();
         assert_eq!(tenant_of(&tokens, &token), Some(tenant("acme")));
@@ -340,8 +377,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tokens");
         let until = Some(1_800_000_000_000);
-        let token = super::add(&path, &tenant("acme"), Role::Reader, until).unwrap();
-        let (holder, end) = Tokens::open(&path, false).unwrap().holder(&token).unwrap();
+        let token = super::add(&path, &tenant("acme"), Role::Reader, until, None).unwrap();
+        let (holder, end) = Tokens::open(&path, false, None).unwrap().holder(&token).unwrap();
         assert_eq!((holder.role, end), (Role::Reader, until));
     }
 }

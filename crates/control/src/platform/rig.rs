@@ -84,6 +84,7 @@ fn options(base: &Path, control_group: String) -> Options {
         program: std::env::current_exe().unwrap(),
         images_dir: base.join("images"),
         python: None,
+        trusted: None,
         handler_cache: ByteSize::mib(1024),
         import_cache: ByteSize::mib(1024),
         zygotes: None,

@@ -75,7 +75,7 @@ use doors::{lease_socket, serve_connections, serve_hosts, serve_others};
 use own_cluster::OwnCluster;
 pub use rights::broker_main;
 use rights::{becoming, close_state};
-pub use server_user::ServerUser;
+pub use server_user::{FileLinks, ServerUser};
 pub use settings::{
     ClusterProof, ClusterSettings, EtcdSettings, Remote, ServerSettings, StoreSettings,
 };
@@ -104,6 +104,10 @@ impl ServerProcess {
         }
         rootless::enter(&settings)?;
         let becoming = becoming(&settings)?;
+        if let Some(user) = &becoming {
+            // Logins of registries and the like are those of the user that the process becomes.
+            snowmelt_kernel::process::set_home(&user.home);
+        }
         // Members of the group may pass once the server has become its user.
         let group = settings.group.as_ref().filter(|_| becoming.is_none());
         permissions::state_folder(&settings.state_dir, group)?;
@@ -148,6 +152,7 @@ impl ServerProcess {
             program: settings.program,
             images_dir: self.run_dir.join("images"),
             python: settings.python,
+            trusted: settings.trusted,
             handler_cache: settings.handler_cache,
             import_cache: settings.import_cache,
             zygotes: None,
@@ -194,7 +199,7 @@ impl Launch {
         let hosts = hosts.transpose()?;
         let remote = settings.remote.as_ref().map(|remote| listener::bind(remote.listen));
         let remote = remote.transpose()?;
-        close_state(&settings)?;
+        let links = close_state(&settings)?;
         let started = ServerProcess::prepare(settings)?;
         let socket = started.settings.socket.clone();
         let socket = socket.unwrap_or_else(|| started.run_dir.join("api.sock"));
@@ -202,7 +207,7 @@ impl Launch {
         let listener = permissions::listen(&socket, group)?;
         let leases = permissions::listen(&lease_socket(&socket), group)?;
         // Last: all that takes root is done, and no byte of a client was read.
-        let broker = started.give_up_root(&socket)?;
+        let broker = started.give_up_root(&socket, links)?;
         Ok(Self { started, listener, leases, hosts, remote, socket, broker, _lock: lock })
     }
 

@@ -4,7 +4,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Access, Mode, OFlags};
+use rustix::io::Errno;
 use snowmelt_broker::{BrokerProcess, BrokerSetup};
 use snowmelt_kernel::landlock;
 use snowmelt_sandbox::PlatformProcess;
@@ -13,6 +14,7 @@ use snowmelt_types::{Code, ErrorReport};
 use tokio::io::unix::AsyncFd;
 use tokio_util::sync::CancellationToken;
 
+use super::server_user::FileLinks;
 use super::{ServerProcess, ServerSettings, ServerUser};
 use crate::access::permissions::{self, failure};
 
@@ -27,12 +29,13 @@ pub(super) fn becoming(settings: &ServerSettings) -> Result<Option<ServerUser>, 
     Ok(user.flatten().cloned())
 }
 
-/// Keeps the user that a server becomes away from the state folder until the server has become it.
+/// Keeps the user that a server becomes away from the state folder until the server has become it, and
+/// returns what is then done with the folder's files of several names.
 ///
 /// # Errors
 /// `SM-0110` if the run folder is in the state folder: the first stays root's, and the second does not.
-pub(super) fn close_state(settings: &ServerSettings) -> Result<(), ErrorReport> {
-    let Some(user) = becoming(settings)? else { return Ok(()) };
+pub(super) fn close_state(settings: &ServerSettings) -> Result<FileLinks, ErrorReport> {
+    let Some(user) = becoming(settings)? else { return Ok(FileLinks::Kept) };
     let state = settings.state_dir.canonicalize();
     let mut run = settings.run_base.as_path();
     // The folder may be made later.
@@ -53,7 +56,11 @@ pub(super) fn close_state(settings: &ServerSettings) -> Result<(), ErrorReport> 
 impl ServerProcess {
     /// Starts the broker, hands the folders of the server over to its user, and becomes that user.
     /// Returns the pidfd of the broker; `None` if the server stays who it is.
-    pub(super) fn give_up_root(&self, socket: &Path) -> Result<Option<OwnedFd>, ErrorReport> {
+    pub(super) fn give_up_root(
+        &self,
+        socket: &Path,
+        links: FileLinks,
+    ) -> Result<Option<OwnedFd>, ErrorReport> {
         let Some(user) = becoming(&self.settings)? else { return Ok(None) };
         let failed = |error: std::io::Error| {
             ErrorReport::new(Code::INTERNAL, format!("the broker does not start: {error}"))
@@ -75,20 +82,39 @@ impl ServerProcess {
             BrokerProcess::start(&command, &setup, &known)?.install()
         });
         let broker = started.map_err(failed)?;
-        user.own(&self.settings.state_dir)?;
+        if let Some(audit) = &self.settings.audit {
+            user.own_audit(&audit.folder)?;
+        }
+        user.own(&self.settings.state_dir, links)?;
         if let Some(store) = &self.settings.store {
-            user.own(&store.folder)?;
+            user.own(&store.folder, FileLinks::Kept)?;
         }
         // Last: until now only root could pass.
         permissions::open_to_group(&self.settings.state_dir, self.settings.group.as_ref())?;
         // The rest of the run directory stays root's: the lanes make the roots of sandboxes there.
         let images = self.run_dir.join("images");
         std::fs::create_dir(&images).map_err(|error| failure(&images, &error))?;
-        user.own(&images)?;
+        user.own(&images, FileLinks::Kept)?;
         let writable = self.writable(&user, images);
         user.become_user()?;
+        self.warn_of_unreadable(&user);
         confine(&writable)?;
         Ok(Some(broker))
+    }
+
+    /// Warns of files that the server reads again later, and that its user may not read.
+    fn warn_of_unreadable(&self, user: &ServerUser) {
+        let settings = &self.settings;
+        let files = settings.remote.as_ref().map(|remote| [&remote.files.chain, &remote.files.key]);
+        let files = files.into_iter().flatten().chain(&settings.images.ca_file);
+        for path in files.chain([&settings.secrets_dir]) {
+            // With the number of the user, which is that of this process now.
+            if rustix::fs::access(path, Access::READ_OK) == Err(Errno::ACCESS) {
+                let path = path.display();
+                let user = &user.name;
+                tracing::warn!(%path, %user, "the user of the server cannot read this: chgrp and chmod g+r");
+            }
+        }
     }
 
     /// Returns the folders in which a server without the rights of root may write, besides devices.

@@ -3,25 +3,43 @@
 //! Invariant: the user owns the state folder with all that is in it when the server gives up root;
 //! nothing else of the machine changes its owner.
 
+use std::collections::HashMap;
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, Uid, chownat, fchmod, fchown, fstat, open, openat, statat,
+    AtFlags, Dir, FileType, Mode, OFlags, Stat, Uid, chownat, fchmod, fchown, fstat, open, openat,
+    statat,
 };
 use rustix::io::Errno;
 use snowmelt_kernel::process::give_up_root;
 use snowmelt_types::{Code, ErrorReport};
 
-use crate::access::permissions::failure;
+use crate::access::permissions::{self, failure};
 
 /// How a folder is opened whose content is given.
 const FOLDER: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// A user of this machine other than root, with its groups.
+/// The fate of files with several names in a folder that is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileLinks {
+    /// Their owners stay: the user could have made another name for a file of somebody else.
+    Kept,
+    /// Files are given if all their names are in the folder, which was root's until now.
+    Given,
+}
+
+impl FileLinks {
+    /// Returns the fate of those in a folder of this owner.
+    pub fn of(owner: u32) -> Self {
+        if owner == 0 { Self::Given } else { Self::Kept }
+    }
+}
+
+/// A user of this machine, with its groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerUser {
     /// The name, or the number where it was given by number.
@@ -37,13 +55,26 @@ pub struct ServerUser {
 }
 
 impl ServerUser {
-    /// Finds a user by name or number in `/etc/passwd`, with the groups of `/etc/group`.
+    /// Finds a user by name or number in `/etc/passwd`, with the groups of `/etc/group`; `None` for
+    /// root, which a server stays.
     ///
     /// # Errors
     /// A text that says what is wrong.
-    pub fn find(name: &str) -> Result<Self, String> {
-        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-        Self::find_in(name, &read("/etc/passwd"), &read("/etc/group"))
+    pub fn named(name: &str) -> Result<Option<Self>, String> {
+        let found = Self::find_in(name, &text("/etc/passwd"), &text("/etc/group"))?;
+        Ok((found.user != 0).then_some(found))
+    }
+
+    /// Finds the user other than root whose home is a folder.
+    pub fn at_home(folder: &Path) -> Option<Self> {
+        Self::at_home_in(folder, &text("/etc/passwd"), &text("/etc/group"))
+    }
+
+    fn at_home_in(folder: &Path, users: &str, groups: &str) -> Option<Self> {
+        let lives_there = |line: &&str| line.split(':').nth(5).map(Path::new) == Some(folder);
+        let name = users.lines().find(lives_there)?.split(':').next()?;
+        let found = Self::find_in(name, users, groups).ok()?;
+        (found.user != 0).then_some(found)
     }
 
     fn find_in(name: &str, users: &str, groups: &str) -> Result<Self, String> {
@@ -65,9 +96,6 @@ impl ServerUser {
         let found = known.or_else(unnamed).ok_or_else(missing)?;
         let number = |place: usize| found.get(place).and_then(|number| number.parse().ok());
         let (Some(user), Some(group)) = (number(2), number(3)) else { return Err(missing()) };
-        if user == 0 {
-            return Err("`server.user` is root: leave it out, or name another user".to_owned());
-        }
         let own = found[0].clone();
         let is_member = |line: &Vec<String>| {
             line.get(3).is_some_and(|members| members.split(',').any(|member| member == own))
@@ -95,19 +123,46 @@ impl ServerUser {
         }
     }
 
-    /// Gives a folder to the user, with all in it that belongs to others.
+    /// Gives a folder to the user, with all in it that belongs to others. `links` says what is done
+    /// with files of several names.
     ///
     /// # Errors
     /// `SM-0505` for what cannot be given.
-    pub fn own(&self, folder: &Path) -> Result<(), ErrorReport> {
+    pub fn own(&self, folder: &Path, links: FileLinks) -> Result<(), ErrorReport> {
+        let mut names = match links {
+            FileLinks::Kept => None,
+            FileLinks::Given => Some(HashMap::new()),
+        };
         let opened = open(folder, FOLDER, Mode::empty());
-        let given = opened.and_then(|opened| self.give(&opened));
+        let given = opened.and_then(|opened| self.give(&opened, &mut names));
         given.map_err(|error| failure(folder, &error.into()))
+    }
+
+    /// Makes the folder of the audit, or gives it to the user if it is the server's alone: closed to
+    /// others, as a server makes it, or empty. Another one, such as `/var/log`, stays whose it is.
+    ///
+    /// # Errors
+    /// `SM-0505`.
+    pub fn own_audit(&self, folder: &Path) -> Result<(), ErrorReport> {
+        if let Some(parent) = folder.parent().filter(|parent| !parent.exists()) {
+            permissions::open_folder(parent)?;
+        }
+        permissions::private_folder(folder)?;
+        let is_own = || -> std::io::Result<bool> {
+            let found = folder.metadata()?;
+            let is_closed = found.mode() & 0o077 == 0;
+            Ok(found.uid() == 0 && (is_closed || folder.read_dir()?.next().is_none()))
+        };
+        match is_own() {
+            Ok(true) => self.own(folder, FileLinks::Kept),
+            Ok(false) => Ok(()),
+            Err(error) => Err(failure(folder, &error)),
+        }
     }
 
     /// Gives an open folder and what is in it. Another process of the user may exchange a name at any
     /// time, so each is given and entered by its descriptor, and links are not followed.
-    fn give(&self, folder: &OwnedFd) -> rustix::io::Result<()> {
+    fn give(&self, folder: &OwnedFd, names: &mut SeenNames) -> rustix::io::Result<()> {
         if fstat(folder)?.st_uid != self.user {
             // The group of the socket's users stays.
             fchown(folder, Some(Uid::from_raw(self.user)), None)?;
@@ -118,7 +173,7 @@ impl ServerUser {
             if matches!(name.to_bytes(), b"." | b"..") {
                 continue;
             }
-            match self.give_entry(folder, name) {
+            match self.give_entry(folder, name, names) {
                 // Removed meanwhile, or exchanged for something else, which its user owns.
                 Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => {}
                 given => given?,
@@ -127,31 +182,37 @@ impl ServerUser {
         Ok(())
     }
 
-    fn give_entry(&self, folder: &OwnedFd, name: &CStr) -> rustix::io::Result<()> {
+    fn give_entry(
+        &self,
+        folder: &OwnedFd,
+        name: &CStr,
+        names: &mut SeenNames,
+    ) -> rustix::io::Result<()> {
         let found = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
         if FileType::from_raw_mode(found.st_mode) == FileType::Directory {
-            return self.give(&openat(folder, name, FOLDER, Mode::empty())?);
+            return self.give(&openat(folder, name, FOLDER, Mode::empty())?, names);
         }
-        // A file with a second name may be one of somebody else, and is removed without owning it.
-        if found.st_uid == self.user || found.st_nlink > 1 {
+        if found.st_uid == self.user || !all_are_seen(&found, names) {
             return Ok(());
         }
         // By a descriptor, because the name may be exchanged.
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(folder, name, flags, Mode::empty())?;
         let again = fstat(&file)?;
-        if FileType::from_raw_mode(again.st_mode) == FileType::Directory || again.st_nlink > 1 {
+        let is_same = (again.st_dev, again.st_ino) == (found.st_dev, found.st_ino);
+        if !is_same || again.st_nlink != found.st_nlink {
             return Ok(());
         }
         chownat(&file, "", Some(Uid::from_raw(self.user)), None, AtFlags::EMPTY_PATH)
     }
 
     /// Takes a folder that the user owns back for root, while the server starts: no other process of the
-    /// user can enter it, nor exchange what root makes there.
+    /// user can enter it, nor exchange what root makes there. Returns what is to be done with its files
+    /// of several names: root alone made those of a folder that was root's.
     ///
     /// # Errors
     /// `SM-0505` for a folder of a third user or of many, and for one that cannot be taken.
-    pub fn take_back(&self, folder: &Path) -> Result<(), ErrorReport> {
+    pub fn take_back(&self, folder: &Path) -> Result<FileLinks, ErrorReport> {
         let failed = |error: Errno| failure(folder, &error.into());
         let opened = open(folder, FOLDER, Mode::empty()).map_err(failed)?;
         let found = fstat(&opened).map_err(failed)?;
@@ -165,7 +226,13 @@ impl ServerUser {
         }
         // The owner first, who could change the mode again.
         fchown(&opened, Some(Uid::ROOT), None).map_err(failed)?;
-        fchmod(&opened, Mode::RWXU).map_err(failed)
+        fchmod(&opened, Mode::RWXU).map_err(failed)?;
+        Ok(FileLinks::of(found.st_uid))
+    }
+
+    /// Returns whether a folder belongs to the user.
+    pub fn owns(&self, folder: &Path) -> bool {
+        std::fs::symlink_metadata(folder).is_ok_and(|found| found.uid() == self.user)
     }
 
     /// Returns the home folder of the user, if it belongs to the user.
@@ -186,9 +253,29 @@ impl ServerUser {
     }
 }
 
+/// The number of names of each file that were seen, by its device and number; `None` where files of
+/// several names are left alone.
+type SeenNames = Option<HashMap<(u64, u64), u64>>;
+
+/// Returns whether all names of a file are known, this one included. A file with another name may be
+/// one of somebody else, and is removed without owning it.
+fn all_are_seen(found: &Stat, names: &mut SeenNames) -> bool {
+    if found.st_nlink == 1 {
+        return true;
+    }
+    let Some(names) = names else { return false };
+    let seen = names.entry((found.st_dev, found.st_ino)).or_default();
+    *seen += 1;
+    *seen == found.st_nlink
+}
+
+fn text(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
 
@@ -196,19 +283,61 @@ mod tests {
     const GROUPS: &str = "root:x:0:\nssl:x:110:www,snow\nsnow:x:997:\ndocker:x:999:snowy\n";
 
     #[test]
-    fn users_are_found_by_name_and_number_and_root_is_none() {
+    fn users_are_found_by_name_and_number() {
         let find = |name| ServerUser::find_in(name, USERS, GROUPS);
         let found = find("snow").unwrap();
         assert_eq!(found, find("998").unwrap());
         assert_eq!((found.user, found.group, found.groups), (998, 997, vec![110]));
         assert_eq!(found.home, PathBuf::from("/var/lib/snow"));
         for root in ["root", "0"] {
-            assert!(find(root).unwrap_err().contains("is root"));
+            assert_eq!(find(root).unwrap().user, 0);
+            assert_eq!(ServerUser::named(root), Ok(None));
         }
         assert!(find("none").unwrap_err().contains("useradd"));
         let unnamed = find("64700").unwrap();
         assert_eq!((unnamed.user, unnamed.group, unnamed.groups), (64700, 64700, Vec::new()));
         assert!(find("").is_err());
+    }
+
+    #[test]
+    fn a_user_is_found_by_the_home() {
+        let at = |folder| ServerUser::at_home_in(Path::new(folder), USERS, GROUPS);
+        assert_eq!(at("/var/lib/snow").map(|found| found.user), Some(998));
+        assert_eq!(at("/var/lib/snow/").map(|found| found.user), Some(998));
+        for none in ["/root", "/var/lib", "/var/lib/snow/x", ""] {
+            assert_eq!(at(none), None, "{none}");
+        }
+    }
+
+    fn snow() -> ServerUser {
+        ServerUser { user: 4321, ..ServerUser::find_in("snow", USERS, GROUPS).unwrap() }
+    }
+
+    fn owner(path: &Path) -> u32 {
+        std::fs::symlink_metadata(path).unwrap().uid()
+    }
+
+    #[test]
+    fn the_folder_of_the_audit_is_given_unless_it_is_also_for_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = |name: &str| {
+            let path = folder.path().join(name);
+            snow().own_audit(&path).unwrap();
+            owner(&path)
+        };
+        let open = std::fs::Permissions::from_mode(0o755);
+        for name in ["closed", "logs", "empty"] {
+            std::fs::create_dir(folder.path().join(name)).unwrap();
+            std::fs::set_permissions(folder.path().join(name), open.clone()).unwrap();
+        }
+        for name in ["closed", "logs"] {
+            std::fs::write(folder.path().join(name).join("audit.jsonl"), "").unwrap();
+        }
+        let closed = std::fs::Permissions::from_mode(0o700);
+        std::fs::set_permissions(folder.path().join("closed"), closed).unwrap();
+        assert_eq!(["new/audit", "closed", "empty", "logs"].map(own), [4321, 4321, 4321, 0]);
+        assert_eq!(owner(&folder.path().join("closed/audit.jsonl")), 4321);
+        assert_eq!(owner(&folder.path().join("new")), 0, "what leads there stays root's");
     }
 
     #[test]
@@ -220,9 +349,15 @@ mod tests {
         std::fs::write(state.join("a/b/file"), "x").unwrap();
         std::fs::write(beside.path().join("other"), "x").unwrap();
         symlink(beside.path(), state.join("link")).unwrap();
-        let user = ServerUser { user: 4321, ..ServerUser::find_in("snow", USERS, GROUPS).unwrap() };
-        user.own(&state).unwrap();
-        let owner = |path: &Path| std::fs::symlink_metadata(path).unwrap().uid();
+        // A file of several names, and one that has a name elsewhere.
+        std::fs::hard_link(state.join("a/b/file"), state.join("second")).unwrap();
+        std::fs::hard_link(beside.path().join("other"), state.join("a/other")).unwrap();
+        snow().own(&state, FileLinks::Kept).unwrap();
+        for name in ["", "a", "a/b", "link"] {
+            assert_eq!(owner(&state.join(name)), 4321, "{name}");
+        }
+        assert_eq!(owner(&state.join("a/b/file")), 0);
+        snow().own(&state, FileLinks::Given).unwrap();
         for name in ["", "a", "a/b", "a/b/file", "link"] {
             assert_eq!(owner(&state.join(name)), 4321, "{name}");
         }

@@ -40,6 +40,9 @@ pub struct ServerSettings {
     /// The user that the server becomes once it has started what needs root; it stays who it is where
     /// absent.
     pub user: Option<ServerUser>,
+    /// The user to whom packages in the state folder may belong, besides root and that of the process:
+    /// whom servers of this state folder become.
+    pub trusted: Option<u32>,
     /// The group whose members may use the server; only its own user where absent.
     pub group: Option<UserGroup>,
     /// How to start the spawner: this binary with `internal spawner`.

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
 use crate::shared_structure;
@@ -151,6 +152,18 @@ pub fn give_up_root(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> {
     become_user_in_groups(uid, gid, groups)?;
     set_capabilities(0)?;
     prctl(libc::PR_SET_DUMPABLE, 1)
+}
+
+/// Makes a folder the home of this process and of the programs that it starts, and forgets the folders
+/// that its user had outside of it. Must be called before the process has a second thread.
+pub fn set_home(home: &Path) {
+    const ELSEWHERE: [&str; 4] =
+        ["XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"];
+    // SAFETY: no other thread reads or writes the environment, as the caller has promised.
+    unsafe {
+        std::env::set_var("HOME", home);
+        ELSEWHERE.iter().for_each(|name| std::env::remove_var(name));
+    }
 }
 
 /// The capability to read all files.

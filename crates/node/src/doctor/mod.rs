@@ -91,18 +91,20 @@ const SEEN_BY_ROOT: [&str; 15] = [
 ];
 
 /// Makes all checks, which takes some 100 ms. The folders need not exist. `mount` is how images are
-/// to be mounted, `python` the interpreter that the settings name.
+/// to be mounted, `python` the interpreter that the settings name, `server` the user that a server of
+/// root becomes.
 pub fn run(
     state_dir: &Path,
     run_dir: &Path,
     mount: MountChoice,
     python: Option<&Path>,
+    server: Option<u32>,
 ) -> Vec<Check> {
     let entered = rootless::enter();
     let mut checks = kernel::checks(mount);
     checks.extend(network::checks());
     checks.extend(resources::checks(state_dir));
-    checks.extend(tools::checks(state_dir, python));
+    checks.extend(tools::checks(state_dir, python, server));
     checks.push(clock::check());
     checks.push(leftovers::check(state_dir, run_dir));
     let Some(entered) = entered else { return checks };
@@ -124,7 +126,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let state = folder.path().join("state");
         let run_dir = folder.path().join("run");
-        let checks = run(&state, &run_dir, MountChoice::Auto, None);
+        let checks = run(&state, &run_dir, MountChoice::Auto, None, None);
         let names: BTreeSet<_> = checks.iter().map(|check| check.name.as_str()).collect();
         assert_eq!(names.len(), checks.len(), "two rows of one name");
         for name in ["kernel", "control groups", "namespaces", "disk", "Python", "uv", "clock"] {

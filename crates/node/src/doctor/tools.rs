@@ -11,7 +11,7 @@ use snowmelt_types::Report;
 use super::resources::nearest;
 use super::{Check, CheckStatus};
 
-pub(super) fn checks(state_dir: &Path, python: Option<&Path>) -> Vec<Check> {
+pub(super) fn checks(state_dir: &Path, python: Option<&Path>, server: Option<u32>) -> Vec<Check> {
     let python = found_python(python);
     let uv = match &python {
         Ok(python) => uv(python),
@@ -19,7 +19,7 @@ pub(super) fn checks(state_dir: &Path, python: Option<&Path>) -> Vec<Check> {
             Check::new("uv", CheckStatus::Warn, "not looked for", "any version", "get Python first")
         }
     };
-    vec![python_row(python), uv, state(state_dir)]
+    vec![python_row(python), uv, state(state_dir, server)]
 }
 
 /// Looks for the interpreter anew, with a temporary folder for the remembered answer, so that the
@@ -100,8 +100,9 @@ fn runs(command: &mut Command) -> bool {
     quiet.status().is_ok_and(|status| status.success())
 }
 
-/// Checks that nobody else can write the state folder and the package store in it.
-fn state(state_dir: &Path) -> Check {
+/// Checks that nobody else can write the state folder and the package store in it. A server of root
+/// gives the folder to `server`.
+fn state(state_dir: &Path, server: Option<u32>) -> Check {
     let needed = "a folder that only this user can write";
     let row = |status, found: String, mend: String| {
         Check::new("state folder", status, found, needed, mend)
@@ -119,20 +120,35 @@ fn state(state_dir: &Path) -> Check {
             String::new(),
         );
     }
+    let user = rustix::process::geteuid();
+    let owner = state_dir.metadata().map_or(user.as_raw(), |found| found.uid());
+    let is_server = user.is_root() && (owner == 0 || server.is_none_or(|server| server == owner));
+    let trusted = if is_server { owner } else { user.as_raw() };
     let packages = state_dir.join("packages");
     for folder in [state_dir, &packages] {
-        if let Some(reason) = open_to_others(folder) {
+        if let Some(reason) = open_to_others(folder, trusted) {
             let mend = format!("chown -R $USER {0} && chmod go-w {0}", folder.display());
             return row(CheckStatus::Fail, format!("{} {reason}", folder.display()), mend);
         }
     }
-    row(CheckStatus::Ok, format!("{shown}, writable"), String::new())
+    if trusted == user.as_raw() {
+        return row(CheckStatus::Ok, format!("{shown}, writable"), String::new());
+    }
+    let (status, mend) = match server {
+        Some(_) => (CheckStatus::Ok, String::new()),
+        // The settings of a service are not those of who asks.
+        None => (
+            CheckStatus::Warn,
+            format!("start the server with server.user = {owner}, or chown -hR root {shown}"),
+        ),
+    };
+    row(status, format!("{shown}, of user {owner} whom a server became"), mend)
 }
 
-fn open_to_others(folder: &Path) -> Option<String> {
+/// Returns why others than root and this owner may write a folder.
+fn open_to_others(folder: &Path, owner: u32) -> Option<String> {
     let found = folder.metadata().ok()?;
-    let user = rustix::process::geteuid().as_raw();
-    if found.uid() != user {
+    if found.uid() != owner && found.uid() != 0 {
         return Some(format!("belongs to user {}", found.uid()));
     }
     let loose = found.mode() & 0o022 != 0;
@@ -154,21 +170,39 @@ mod tests {
     #[test]
     fn the_interpreter_of_the_settings_is_checked() {
         let named = Path::new("/nowhere/python3");
-        let rows = checks(&std::env::temp_dir(), Some(named));
+        let rows = checks(&std::env::temp_dir(), Some(named), None);
         let python = rows.iter().find(|row| row.name == "Python").unwrap();
         assert_eq!(python.status, CheckStatus::Fail);
         assert!(python.found.contains("/nowhere/python3"), "{python:?}");
     }
 
     #[test]
+    fn a_state_folder_of_the_user_of_the_server_is_trusted_by_root() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        std::os::unix::fs::chown(folder.path(), Some(4321), None).unwrap();
+        let status = |server| state(folder.path(), server).status;
+        assert_eq!(status(Some(4321)), CheckStatus::Ok);
+        assert_eq!(status(Some(4322)), CheckStatus::Fail);
+        assert_eq!(status(None), CheckStatus::Warn);
+        let packages = folder.path().join("packages");
+        create_dir(&packages).unwrap();
+        assert_eq!(status(Some(4321)), CheckStatus::Ok);
+        std::os::unix::fs::chown(&packages, Some(4322), None).unwrap();
+        assert_eq!(status(Some(4321)), CheckStatus::Fail);
+    }
+
+    #[test]
     fn a_state_folder_that_others_can_write_fails() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(state(folder.path()).status, CheckStatus::Ok);
-        assert_eq!(state(&folder.path().join("new")).status, CheckStatus::Ok);
+        assert_eq!(state(folder.path(), None).status, CheckStatus::Ok);
+        assert_eq!(state(&folder.path().join("new"), None).status, CheckStatus::Ok);
         let packages = folder.path().join("packages");
         create_dir(&packages).unwrap();
         set_permissions(&packages, Permissions::from_mode(0o777)).unwrap();
-        let loose = state(folder.path());
+        let loose = state(folder.path(), None);
         assert_eq!(loose.status, CheckStatus::Fail);
         assert!(loose.mend.unwrap().contains("chmod go-w"));
     }

@@ -37,6 +37,7 @@ use crate::resources::account::Account;
 use crate::resources::count::Count;
 use crate::resources::pool::ItemPool;
 use crate::times::MAINTENANCE_INTERVAL;
+use crate::user_code::interpreters::Interpreters;
 use crate::user_code::preparation::Preparation;
 use crate::user_code::unit::WarmStart;
 use crate::workers::Workers;
@@ -59,6 +60,8 @@ pub struct Options {
     pub images_dir: PathBuf,
     /// The program of the interpreter for user code; `None` to look for one.
     pub python: Option<PathBuf>,
+    /// The user besides root and that of the process to whom packages may belong.
+    pub trusted: Option<u32>,
     /// The most memory of idle instances: the handler cache.
     pub handler_cache: ByteSize,
     /// The most memory of zygotes: the import cache.
@@ -137,9 +140,9 @@ impl Node {
         let inner = Arc::new(Inner {
             shared_files: SharedFiles::new(&options.state_dir, Arc::clone(&images)),
             preparation: Preparation::new(
-                options.state_dir,
+                options.state_dir.clone(),
                 options.shared_dir.as_deref(),
-                options.python,
+                Interpreters::new(options.state_dir, options.python, options.trusted),
                 Arc::clone(&images),
             )?,
             instances: Arc::new(Instances::new(

@@ -41,14 +41,16 @@ pub(crate) struct Interpreters {
     state_dir: PathBuf,
     /// The program that the user chose as the platform's interpreter; `None` to look for one.
     named: Option<PathBuf>,
+    /// The user besides root and that of the process to whom packages may belong.
+    trusted: Option<u32>,
     // Asked for at the first user function only: a plain query needs none.
     default: OnceCell<Python>,
     opened: Mutex<OpenedInterpreters>,
 }
 
 impl Interpreters {
-    pub fn new(state_dir: PathBuf, named: Option<PathBuf>) -> Self {
-        Self { state_dir, named, default: OnceCell::new(), opened: Mutex::default() }
+    pub fn new(state_dir: PathBuf, named: Option<PathBuf>, trusted: Option<u32>) -> Self {
+        Self { state_dir, named, trusted, default: OnceCell::new(), opened: Mutex::default() }
     }
 
     /// Returns the interpreter for code with these requirements, and the requirements that are
@@ -77,7 +79,8 @@ impl Interpreters {
         let cell = Arc::clone(self.opened().entry(python.executable.clone()).or_default());
         let state = &self.state_dir;
         let open = async || -> Result<Arc<Interpreter>> {
-            let installer = Installer::new(state.join("packages"), python.clone())?;
+            let packages = state.join("packages");
+            let installer = Installer::trusting(packages, python.clone(), self.trusted)?;
             let runtime = snowmelt_package::runtime_files(state, &python)?;
             Ok(Arc::new(Interpreter { python: python.clone(), installer, runtime }))
         };
@@ -111,7 +114,7 @@ mod tests {
     #[tokio::test]
     async fn code_that_asks_for_the_default_version_shares_the_default_interpreter() {
         let state = tempfile::tempdir().unwrap();
-        let interpreters = Interpreters::new(state.path().to_owned(), None);
+        let interpreters = Interpreters::new(state.path().to_owned(), None, None);
         let default = interpreters.default().await.unwrap();
         let version = format!("python=={}", default.python.minor_version());
         let asked = ["six".to_owned(), version, "python>=3.10".to_owned()];

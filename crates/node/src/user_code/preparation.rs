@@ -36,7 +36,7 @@ impl Preparation {
     pub(crate) fn new(
         state_dir: PathBuf,
         shared_dir: Option<&Path>,
-        python: Option<PathBuf>,
+        interpreters: Interpreters,
         images: Arc<ImageKeeper>,
     ) -> Result<Self> {
         let shared_dir = shared_dir.unwrap_or(&state_dir);
@@ -46,7 +46,6 @@ impl Preparation {
         let budget = Budget::from_setting(most.as_deref())?;
         let files = store(shared_dir, "own").with_budget(budget);
         let received = store(&state_dir, "received");
-        let interpreters = Interpreters::new(state_dir.clone(), python);
         Ok(Self { state_dir, interpreters, codes, files, received, images })
     }
 

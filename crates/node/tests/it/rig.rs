@@ -62,6 +62,7 @@ pub fn with_node<F: Future<Output = ()>>(budgets: Budgets, test: impl FnOnce(Rig
             program: std::env::current_exe().unwrap(),
             images_dir: base.path().join("images"),
             python: None,
+            trusted: None,
             handler_cache: budgets.handlers,
             import_cache: budgets.imports,
             zygotes: budgets.zygotes,

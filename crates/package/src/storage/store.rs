@@ -28,10 +28,10 @@ pub(crate) struct PackageStore {
 
 impl PackageStore {
     /// Creates missing folders and removes leftovers of earlier processes.
-    pub(crate) fn open(root: PathBuf) -> Result<Self> {
+    pub(crate) fn open(root: PathBuf, trusted: Option<u32>) -> Result<Self> {
         fs::create_dir_all(&root).map_err(Error::io("make the folder", &root))?;
         let root = fs::canonicalize(&root).map_err(Error::io("find", &root))?;
-        refuse_foreign(&root)?;
+        refuse_foreign(&root, trusted)?;
         let store = Self { root };
         make_folder(&store.wheels(), 0o755)?;
         make_folder(&store.environments(), 0o755)?;
@@ -104,8 +104,8 @@ pub fn interrupted(store: &Path) -> usize {
 }
 
 /// Refuses a store that other users can write to: such a user could inject code that runs in all
-/// sandboxes.
-fn refuse_foreign(root: &Path) -> Result<()> {
+/// sandboxes. Root, this user and `trusted` are none of them.
+fn refuse_foreign(root: &Path, trusted: Option<u32>) -> Result<()> {
     let metadata = fs::metadata(root).map_err(Error::io("read", root))?;
     let refuse = |reason: String| Err(Error::Store { path: root.to_owned(), reason });
     if !metadata.is_dir() {
@@ -113,7 +113,7 @@ fn refuse_foreign(root: &Path) -> Result<()> {
         return Err(Error::io("use", root)(source));
     }
     let user = rustix::process::geteuid().as_raw();
-    if metadata.uid() != user {
+    if ![Some(0), Some(user), trusted].contains(&Some(metadata.uid())) {
         return refuse(format!("it belongs to user {}, not to user {user}", metadata.uid()));
     }
     if metadata.mode() & 0o022 != 0 {
@@ -131,7 +131,21 @@ mod tests {
     fn refuses_a_store_that_others_can_write() {
         let folder = tempfile::tempdir().unwrap();
         set_mode(folder.path(), 0o777).unwrap();
-        let refused = PackageStore::open(folder.path().to_owned()).unwrap_err();
+        let refused = PackageStore::open(folder.path().to_owned(), None).unwrap_err();
         assert!(matches!(refused, Error::Store { .. }), "{refused}");
+    }
+
+    #[test]
+    fn a_store_belongs_to_this_user_to_root_or_to_one_who_is_trusted() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        std::os::unix::fs::chown(folder.path(), Some(4321), None).unwrap();
+        let open = |trusted| PackageStore::open(folder.path().to_owned(), trusted);
+        open(Some(4321)).unwrap();
+        for trusted in [None, Some(4322)] {
+            assert!(matches!(open(trusted), Err(Error::Store { .. })), "{trusted:?}");
+        }
     }
 }

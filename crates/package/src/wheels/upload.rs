@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn a_stored_wheel_is_found_by_its_requirement() {
         let folder = tempfile::tempdir().unwrap();
-        let store = PackageStore::open(folder.path().join("a b")).unwrap();
+        let store = PackageStore::open(folder.path().join("a b"), None).unwrap();
         make_folder(&store.cache(), 0o700).unwrap();
         let info = |file| format!("own_pkg-1.0+x.dist-info/{file}");
         let files = ["METADATA", "WHEEL", "RECORD"].map(info);

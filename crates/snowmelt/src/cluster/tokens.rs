@@ -68,7 +68,8 @@ fn new_line(args: &NewTokenArgs, file: &Path, config: &Config, printer: Printer)
     let tenant = config.tenant.as_ref().map(|tenant| &tenant.value);
     let holder = args.holder.as_ref().or(tenant).cloned().unwrap_or_else(Tenant::default);
     let until = args.expires.map(|time| text::now_ms().saturating_add(milliseconds(time)));
-    let token = tokens::add(&file, &holder, args.role, until)?;
+    let server = config.user.as_ref().map(|user| user.value.user);
+    let token = tokens::add(&file, &holder, args.role, until, server)?;
     printer::print(&format!("{token}\n"))?;
     printer.note(&format!("{} has its digest", file.display()));
     Ok(0)

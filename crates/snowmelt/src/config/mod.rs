@@ -24,6 +24,7 @@ mod keys;
 mod parsers;
 mod pool;
 pub mod remote;
+mod server_user;
 mod show;
 mod store;
 mod tls;
@@ -221,7 +222,7 @@ impl Config {
         Ok(Self {
             socket: sources.path(&SOCKET, || state.value.join("snowmelt.sock"))?,
             group: sources.maybe(&GROUP, None, UserGroup::find)?,
-            user: sources.maybe(&USER, None, ServerUser::find)?,
+            user: server_user::load(&sources, &state.value)?,
             tenant: remote.tenant(&sources, cli)?,
             remote,
             run: sources.path(&RUN, || env::default_run(&state.value))?,

@@ -21,9 +21,11 @@ pub fn of_server(config: &Config) -> Result<Option<Remote>, ErrorReport> {
     let key = file(tls.key.as_ref(), "the key of its certificate: use --tls-key")?;
     let files = CertificateFiles { chain, key };
     let certificate = files.read()?;
+    let server = config.user.as_ref().map(|user| user.value.user);
     let is_optional = tls.tokens.origin == ValueOrigin::Default;
-    let tokens = Arc::new(Tokens::open(&tls.tokens.value, is_optional)?);
-    let issuers = tls.issuers.as_ref().map(|file| Issuers::open(&file.value)).transpose()?;
+    let tokens = Arc::new(Tokens::open(&tls.tokens.value, is_optional, server)?);
+    let issuers =
+        tls.issuers.as_ref().map(|file| Issuers::open(&file.value, server)).transpose()?;
     let issuers = Arc::new(issuers.unwrap_or_default());
     Ok(Some(Remote { listen: listen.value, certificate, files, tokens, issuers }))
 }

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use rustix::process::geteuid;
+use snowmelt_control::server::FileLinks;
 use snowmelt_image::build::{
     Base, BuildSettings, DebianCache, DebianPackages, LayerFolder, LeftOut, Libraries, Recipe,
     debian_package, left_out,
@@ -69,6 +71,7 @@ pub(super) fn build(args: &ImageBuildArgs, config: &Config, printer: Printer) ->
                 .map_err(reported)?;
             Ok::<_, ErrorReport>((built, names, lacking, Some(sent)))
         })?;
+    give_to_server(config)?;
     if !missing.is_empty() {
         printer.warning(&missing_libraries(&missing));
     }
@@ -86,6 +89,18 @@ pub(super) fn build(args: &ImageBuildArgs, config: &Config, printer: Printer) ->
         .print(args.output)?;
     printer.note(&note);
     Ok(0)
+}
+
+/// Gives what root has made in the state folder to the user of the server, who may be running and has
+/// to read it.
+fn give_to_server(config: &Config) -> Result<(), ErrorReport> {
+    let state = &config.state.value;
+    match &config.user {
+        Some(user) if geteuid().is_root() && user.value.owns(state) => {
+            user.value.own(state, FileLinks::Kept)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The warning about libraries that packages need and the image does not have.
@@ -222,7 +237,9 @@ impl Packages {
         let state = &config.state.value;
         let named = config.python.as_ref().map(|python| python.value.as_path());
         let python = Python::discover(named, state).map_err(reported)?;
-        let installer = Installer::new(state.join("packages"), python).map_err(reported)?;
+        let trusted = config.user.as_ref().map(|user| user.value.user);
+        let packages = state.join("packages");
+        let installer = Installer::trusting(packages, python, trusted).map_err(reported)?;
         let on_progress =
             |step: &snowmelt_package::InstallProgress| progress.set_label(step.to_string());
         let environment =

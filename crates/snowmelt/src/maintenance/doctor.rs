@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use rustix::process::geteuid;
 use snowmelt_node::doctor::{self, Check, CheckStatus};
 
 use super::store;
@@ -17,9 +18,21 @@ use crate::terminal::{CommandOutcome, Printer, printer};
 /// `SM-0114` if stdout cannot be written to.
 pub fn run(args: &DoctorArgs, config: &Config, printer: Printer) -> CommandOutcome {
     let python = config.python.as_ref().map(|python| python.value.as_path());
-    let mut checks =
-        doctor::run(&config.state.value, &config.run.value, config.image_mount.value, python);
-    checks.extend(server::check(config, printer));
+    // An ordinary user enters a user namespace for the checks, which takes a process with one thread.
+    let is_root = geteuid().is_root();
+    let known = is_root.then(|| server::check(config, printer)).flatten();
+    let user = known.as_ref().and_then(|server| server.user);
+    let set = config.user.as_ref().map(|user| user.value.user);
+    let mut checks = doctor::run(
+        &config.state.value,
+        &config.run.value,
+        config.image_mount.value,
+        python,
+        set.or(user),
+    );
+    let running = if is_root { known } else { server::check(config, printer) };
+    checks.extend(running.map(|server| server.health));
+    checks.extend(user.map(server::of_user));
     checks.extend(config.security.plaintext.value.then(unencrypted));
     checks.extend(store::check(config));
     let shown = match args.output {

@@ -60,10 +60,6 @@ fn start(config: &Config, log: &Log) -> io::Result<Option<String>> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(log.file.try_clone()?);
-    if let Some(user) = &config.user {
-        // Logins of registries and the like are those of the user that the server becomes.
-        command.env("HOME", &user.value.home);
-    }
     if let Some(listen) = &config.listen {
         command.env(env::LISTEN, listen.value.to_string());
     }

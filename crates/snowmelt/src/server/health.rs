@@ -1,5 +1,6 @@
 //! The health of the running server, for `snowmelt status` and `snowmelt doctor`.
 
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use snowmelt_api::{PoolStatus, SpawnerHealth};
@@ -12,8 +13,16 @@ use crate::terminal::Printer;
 /// A server that does not respond within this time is unhealthy.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A row about the running server; `None` if none is running or it belongs to another user.
-pub fn check(config: &Config, printer: Printer) -> Option<Check> {
+/// The running server, as doctor finds it.
+pub struct FoundServer {
+    /// The row about its health.
+    pub health: Check,
+    /// The number of its user, if it answers.
+    pub user: Option<u32>,
+}
+
+/// Asks the running server; `None` if none is running or it belongs to another user.
+pub fn check(config: &Config, printer: Printer) -> Option<FoundServer> {
     if !platform::answers(&config.socket.value).ok()? {
         return None;
     }
@@ -22,12 +31,39 @@ pub fn check(config: &Config, printer: Printer) -> Option<Check> {
     let asked = platform::with(server, printer, async |client, _| {
         Ok(tokio::time::timeout(RESPONSE_TIMEOUT, client.status()).await)
     });
-    Some(match asked {
+    let user = match &asked {
+        Ok(Ok(Ok(status))) => user_of(status.pid),
+        _ => None,
+    };
+    let health = match asked {
         Ok(Ok(Ok(status))) => row(of(&status.spawner), of_spawner(&status.spawner)),
         Ok(Ok(Err(report))) => row(CheckStatus::Fail, report.message),
         Ok(Err(_)) => row(CheckStatus::Fail, "it does not respond".to_owned()),
         Err(failure) => row(CheckStatus::Fail, failure.report.message),
-    })
+    };
+    Some(FoundServer { health, user })
+}
+
+fn user_of(pid: u32) -> Option<u32> {
+    Some(std::fs::metadata(format!("/proc/{pid}")).ok()?.uid())
+}
+
+/// The row about the user of a server, for root.
+pub fn of_user(user: u32) -> Check {
+    let (status, found, mend) = match user {
+        0 => (
+            CheckStatus::Warn,
+            "root: who takes the server over has this machine".to_owned(),
+            Some(
+                "useradd --system --home-dir /var/lib/snowmelt snowmelt; then start the server with \
+                 SNOWMELT_USER=snowmelt (server.user)"
+                    .to_owned(),
+            ),
+        ),
+        user => (CheckStatus::Ok, format!("user {user}, without rights of root"), None),
+    };
+    let needed = "a user of its own".to_owned();
+    Check { name: "user of the server".to_owned(), status, found, needed, mend }
 }
 
 fn row(status: CheckStatus, found: String) -> Check {
@@ -80,6 +116,15 @@ pub fn of_spawner(spawner: &SpawnerHealth) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_of_root_is_warned_of() {
+        let root = of_user(0);
+        assert_eq!(root.status, CheckStatus::Warn);
+        assert!(root.mend.unwrap().contains("server.user"));
+        let other = of_user(998);
+        assert_eq!((other.status, other.mend), (CheckStatus::Ok, None));
+    }
 
     #[test]
     fn a_missing_or_failed_spawner_is_unhealthy() {

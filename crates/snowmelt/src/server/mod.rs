@@ -31,7 +31,7 @@ use crate::platform::{self, CommandPlatform};
 use crate::terminal::{CommandFailure, CommandOutcome, Printer, printer, text};
 
 pub use daemon::{detach, up};
-pub use health::check;
+pub use health::{check, of_user};
 pub use serve::{background, foreground, private, set_umask};
 
 /// The server's default grace time for running work.

@@ -70,11 +70,11 @@ enum OneOrMore {
     More(Vec<String>),
 }
 
-/// Reads the issuers of a file.
-pub(super) fn read(path: &Path) -> Result<Vec<IssuerSettings>, String> {
+/// Reads the issuers of a file, which may belong to `server`, the user that the server becomes.
+pub(super) fn read(path: &Path, server: Option<u32>) -> Result<Vec<IssuerSettings>, String> {
     let opened = File::open(path).and_then(|file| file.metadata().map(|found| (file, found)));
     let (file, found) = opened.map_err(|error| error.to_string())?;
-    check_owner(&found)?;
+    check_owner(&found, server)?;
     let mut text = String::new();
     file.take(MAX_BYTES).read_to_string(&mut text).map_err(|error| error.to_string())?;
     let folder = path.parent().unwrap_or(Path::new("/"));

@@ -58,12 +58,13 @@ pub(crate) struct TokenBearer {
 }
 
 impl Issuers {
-    /// Reads the issuers of a file. Asks none of them yet.
+    /// Reads the issuers of a file, which may belong to `server`, the user that the server becomes.
+    /// Asks none of them yet.
     ///
     /// # Errors
     /// `SM-0110`.
-    pub fn open(path: &Path) -> Result<Self, ErrorReport> {
-        let read = issuer_file::read(path).map_err(|problem| {
+    pub fn open(path: &Path, server: Option<u32>) -> Result<Self, ErrorReport> {
+        let read = issuer_file::read(path, server).map_err(|problem| {
             ErrorReport::new(Code::OPTION, format!("{}: {problem}", path.display()))
                 .hint("docs/reference/login.md describes the file of issuers")
         })?;

@@ -148,7 +148,7 @@ impl Issuer {
             self.url
         );
         std::fs::write(&path, text).unwrap();
-        Issuers::open(&path).unwrap()
+        Issuers::open(&path, None).unwrap()
     }
 
     /// Claims that are accepted, with some of them replaced; `null` removes one.
@@ -397,5 +397,5 @@ async fn the_only_key_of_an_issuer_needs_no_name() {
 #[test]
 fn only_what_looks_like_a_token_is_one() {
     assert!(!Issuers::default().reads("eyA.B.C"));
-    assert!(Issuers::open(Path::new("/none/issuers.toml")).is_err());
+    assert!(Issuers::open(Path::new("/none/issuers.toml"), None).is_err());
 }

@@ -32,7 +32,7 @@ pub(super) struct RemoteGateway {
 
 fn add(folder: &Path, role: Role) -> String {
     let tenant = if role == Role::Operator { "default" } else { "acme" };
-    tokens::add(&folder.join("tokens"), &tenant.parse().unwrap(), role, None).unwrap()
+    tokens::add(&folder.join("tokens"), &tenant.parse().unwrap(), role, None, None).unwrap()
 }
 
 impl RemoteGateway {
@@ -44,7 +44,7 @@ impl RemoteGateway {
         let idle = idle.into();
         let folder = tempfile::tempdir().unwrap();
         let token = add(folder.path(), Role::Developer);
-        let tokens = Arc::new(Tokens::open(&folder.path().join("tokens"), false).unwrap());
+        let tokens = Arc::new(Tokens::open(&folder.path().join("tokens"), false, None).unwrap());
         let router = router(Arc::clone(&idle.platform), Door::Network(tokens, Arc::default()));
         Self { router, token, idle, folder }
     }
