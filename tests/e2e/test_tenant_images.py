@@ -2,12 +2,13 @@
 
 import base64
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Result, Snowmelt
+from conftest import Result, Snowmelt, wait_for
 from images import Image, Registry, debian, registry
 from test_remote_leases import Platform, served
 
@@ -129,10 +130,10 @@ def test_an_image_of_a_registry_with_a_login_is_for_tenants_that_have_one(
     for tenant in ("acme", "other"):
         deploy(snowmelt, tenant, code, name).failed_with("SM-1004")
     own = state / "tenants/acme/registries.json"
-    own.parent.mkdir(parents=True, exist_ok=True)
+    # The server makes the folder, as its own user.
+    assert names(snowmelt, "acme") == []
     own.write_text(login)
     own.chmod(0o644)
-    own.parent.chmod(0o755)
     deploy(snowmelt, "acme", code, name).succeeded()
     assert read(snowmelt, "acme") == "of the team"
     parts = state / "blocks/tenants"
@@ -146,3 +147,29 @@ def test_an_image_of_a_registry_with_a_login_is_for_tenants_that_have_one(
     # A login that is taken away counts at the next use.
     own.unlink()
     deploy(snowmelt, "acme", code, name).failed_with("SM-1004")
+
+
+def test_each_tenant_has_its_own_share_of_the_disk(platform: Platform, tmp_path: Path) -> None:
+    snowmelt = platform.snowmelt
+    for name, size in (("large", 8 << 20), ("small", 1)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "data").write_bytes(os.urandom(size))
+
+    def convert(name: str, tenant: str) -> Result:
+        place = f"dir:{tmp_path / name}"
+        return snowmelt.run("image", "convert", place, f"{name}:v1", "--tenant", tenant)
+
+    for tenant in ("acme", "other"):
+        convert("large", tenant).succeeded()
+    snowmelt.run("quota", "set", "acme", "disk=4MiB").succeeded()
+    wait_for("the disk to be measured", lambda: convert("small", "acme").code != 0)
+    convert("small", "acme").failed_with("SM-0533", "on the disk", "MiB of images")
+    convert("small", "other").succeeded()
+    shown = json.loads(snowmelt.run("quota", "ls", "-o", "json", "--tenant", "acme").out)
+    (disk,) = [quota for quota in shown[0]["quotas"] if quota["kind"] == "disk"]
+    assert disk["used"] >= 8 << 20 and disk["by"][0]["name"] == "images", disk
+    # What the tenant removes is room again.
+    for words in (("rm", "large:v1"), ("prune",)):
+        snowmelt.run("image", *words, "--tenant", "acme").succeeded()
+    wait_for("room", lambda: convert("small", "acme").code == 0)
+    assert names(snowmelt, "other") == ["large:v1", "small:v1"]

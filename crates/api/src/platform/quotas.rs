@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use snowmelt_types::{ByteSize, CpuMillis, Tenant};
 use utoipa::ToSchema;
 
-/// A kind of quota. Memory and bodies are counted in bytes, cores in thousandths, the rest in ones.
+/// A kind of quota. Memory, bodies and disk are in bytes, cores in thousandths, the rest in ones.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]
@@ -34,11 +34,13 @@ pub enum QuotaKind {
     RequestMemory,
     /// GiB of memory limits times the seconds that they were held, within a day of UTC.
     GibSecondsPerDay,
+    /// Bytes on the disk of control's host that are of the tenant alone.
+    Disk,
 }
 
 impl QuotaKind {
     /// All kinds.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Instances,
         Self::Memory,
         Self::Cores,
@@ -49,6 +51,7 @@ impl QuotaKind {
         Self::QueriesPerSecond,
         Self::RequestMemory,
         Self::GibSecondsPerDay,
+        Self::Disk,
     ];
 
     /// The name of the kind, in settings and in JSON.
@@ -64,13 +67,14 @@ impl QuotaKind {
             Self::QueriesPerSecond => "queries_per_second",
             Self::RequestMemory => "request_memory",
             Self::GibSecondsPerDay => "gib_seconds_per_day",
+            Self::Disk => "disk",
         }
     }
 
     /// An amount of this kind, for a user.
     pub fn shown(self, amount: u64) -> String {
         match self {
-            Self::Memory | Self::RequestMemory => ByteSize(amount).to_string(),
+            Self::Memory | Self::RequestMemory | Self::Disk => ByteSize(amount).to_string(),
             Self::Cores if amount.is_multiple_of(1000) => (amount / 1000).to_string(),
             Self::Cores => format!("{:.2}", amount as f64 / 1000.0),
             _ => amount.to_string(),
@@ -79,7 +83,7 @@ impl QuotaKind {
 
     fn amount(self, text: &str) -> Result<u64, String> {
         match self {
-            Self::Memory | Self::RequestMemory => {
+            Self::Memory | Self::RequestMemory | Self::Disk => {
                 text.parse().map(ByteSize::bytes).map_err(|error| error.to_string())
             }
             Self::Cores => {

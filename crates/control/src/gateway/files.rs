@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Path, Request, State};
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::post;
 use snowmelt_rpc::body::{self, json};
@@ -36,6 +36,14 @@ async fn keep(
     Path(digest): Path<String>,
     request: Request,
 ) -> HandlerResult {
+    let bytes = sent_bytes(&request);
+    platform.disk.check(&identity.tenant, bytes).await?;
     platform.udfs.keep_file(&identity.tenant, &digest, request.into_body()).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// Returns the length of a body, if its sender says it.
+fn sent_bytes(request: &Request) -> u64 {
+    let length = request.headers().get(header::CONTENT_LENGTH);
+    length.and_then(|length| length.to_str().ok()?.parse().ok()).unwrap_or_default()
 }

@@ -243,6 +243,7 @@ async fn deploy(
     note_object(note, spec.name.as_str());
     identity.check(spec.tenant.as_ref())?;
     identity.check_function(&spec)?;
+    platform.disk.check(&identity.tenant, body.len() as u64).await?;
     json(StatusCode::CREATED, &platform.functions.deploy(identity.tenant, spec).await?)
 }
 
@@ -258,6 +259,7 @@ async fn pack(
     identity: Identity,
     body::RequestBody(body): body::RequestBody,
 ) -> HandlerResult {
+    platform.disk.check(&identity.tenant, body.len() as u64).await?;
     let packed = platform.functions.pack(&identity.tenant, body::parse(&body)?).await?;
     json(StatusCode::CREATED, &packed)
 }
@@ -306,6 +308,7 @@ async fn invoke(
         let message = "an asynchronous call needs a platform that keeps running";
         return Err(ErrorReport::new(Code::OPTION, message).hint("start one: snowmelt up").into());
     }
+    platform.disk.check(&id.tenant, body.len() as u64).await?;
     json(StatusCode::ACCEPTED, &platform.async_calls.submit(&id, request).await?)
 }
 

@@ -21,6 +21,8 @@ pub(super) fn router(platform: Arc<GatewayPlatform>) -> Router {
 }
 
 async fn list(State(platform): State<Arc<GatewayPlatform>>, identity: Identity) -> HandlerResult {
+    // Those of others were measured lately.
+    platform.disk.measure(&identity.tenant).await?;
     json(StatusCode::OK, &platform.quotas.list(&identity).await?)
 }
 

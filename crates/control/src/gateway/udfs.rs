@@ -39,6 +39,7 @@ async fn register(
 ) -> HandlerResult {
     let request: RegisterRequest = body::parse(&body)?;
     identity.check_udf_source(&request.source)?;
+    platform.disk.check(&identity.tenant, body.len() as u64).await?;
     let permits = |name: &str| identity.check_udf_name(name);
     let registered = platform.udfs.register(&identity.tenant, request, &permits).await?;
     json(StatusCode::CREATED, &registered)

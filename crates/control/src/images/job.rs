@@ -5,8 +5,8 @@
 
 use std::io::{self, Read};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use snowmelt_api::ImageEvent;
@@ -18,7 +18,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio_util::sync::CancellationToken;
 
-use super::Images;
+use super::{Images, TenantShare};
 
 /// Events that wait for a slow client before the work waits too.
 const BUFFERED_EVENTS: usize = 16;
@@ -38,6 +38,10 @@ pub(super) struct ImageJob {
     /// The folder in which the work writes, and whether it may use all of the disk.
     folder: PathBuf,
     is_operator: bool,
+    /// The share in the disk of the tenant whose image it is.
+    share: Option<TenantShare>,
+    /// The refusal of more of the disk, where the work cannot return it as it is.
+    refused: Mutex<Option<ErrorReport>>,
     reported: AtomicU64,
     _running: OwnedSemaphorePermit,
 }
@@ -77,12 +81,15 @@ impl Images {
                 running = images.permit(&events) => running,
             };
             let Some(running) = running else { return };
+            let share = images.share();
             let job = ImageJob {
                 events,
                 runtime: Handle::current(),
                 over: images.over,
                 folder: images.state_dir,
                 is_operator: user.is_none(),
+                share,
+                refused: Mutex::default(),
                 reported: AtomicU64::new(u64::MAX / 2),
                 _running: running,
             };
@@ -90,7 +97,7 @@ impl Images {
                 let job = Arc::new(job);
                 let failed = |error| match job.over.is_cancelled() {
                     true => ImageEvent::Failed(server_ends()),
-                    false => ImageEvent::Failed(error),
+                    false => ImageEvent::Failed(job.refusal().unwrap_or(error)),
                 };
                 let last = work(&job).unwrap_or_else(failed);
                 // The client may have gone.
@@ -120,7 +127,7 @@ impl ImageJob {
                 biased;
                 () = self.events.closed() => Err(cancelled()),
                 () = self.over.cancelled() => Err(server_ends()),
-                full = self.disk_is_full() => Err(full.report()),
+                full = self.disk_is_full() => Err(full),
                 done = work => done.map_err(|error| error.report()),
             }
         })
@@ -145,14 +152,34 @@ impl ImageJob {
             self.reported.store(bytes, Ordering::Relaxed);
             self.progress(format!("{what} · {} read", ByteSize(bytes)));
             self.check_disk().map_err(io::Error::other)?;
+            self.runtime.block_on(self.check_share()).map_err(|full| {
+                let said = io::Error::other(full.message.clone());
+                *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(full);
+                said
+            })?;
         }
         Ok(())
     }
 
-    /// Waits until other users may not write any more, and returns the error.
-    async fn disk_is_full(&self) -> Error {
+    fn refusal(&self) -> Option<ErrorReport> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Refuses more of the disk to a tenant that has its share.
+    pub async fn check_share(&self) -> Result<(), ErrorReport> {
+        match &self.share {
+            Some(share) => share.disk.check(&share.tenant, 0).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until the work may not write any more, and returns the error.
+    async fn disk_is_full(&self) -> ErrorReport {
         loop {
             if let Err(full) = self.check_disk() {
+                return full.report();
+            }
+            if let Err(full) = self.check_share().await {
                 return full;
             }
             tokio::time::sleep(DISK_CHECKED_EVERY).await;

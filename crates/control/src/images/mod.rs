@@ -38,6 +38,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::state::backups;
+use crate::state::disk::TenantDisk;
 use crate::state::records::Records;
 use crate::times::SWEPT_AGAIN_AFTER;
 
@@ -61,6 +62,15 @@ pub(crate) struct Images {
     over: CancellationToken,
     /// The records of deployed functions, where the platform holds them open.
     records: Option<Records>,
+    /// The shares of tenants in the disk, where the platform has quotas.
+    disk: Option<TenantDisk>,
+}
+
+/// The share of a tenant in the disk.
+#[derive(Debug)]
+struct TenantShare {
+    disk: TenantDisk,
+    tenant: Tenant,
 }
 
 impl Images {
@@ -68,7 +78,7 @@ impl Images {
     pub fn new(state_dir: &Path, settings: ImageSettings, over: CancellationToken) -> Self {
         let running = Arc::new(Semaphore::new(JOBS_AT_ONCE as usize));
         let stores = ImageStores::new(state_dir, settings);
-        Self { state_dir: state_dir.to_owned(), stores, running, over, records: None }
+        Self { state_dir: state_dir.to_owned(), stores, running, over, records: None, disk: None }
     }
 
     /// Returns the service for a tenant.
@@ -81,9 +91,15 @@ impl Images {
         TenantImages::all(&self.state_dir).iter().map(|one| self.of(one.tenant())).collect()
     }
 
-    /// Returns the service for a platform with these records of deployed functions.
-    pub fn beside(self, records: &Records) -> Self {
-        Self { records: Some(records.clone()), ..self }
+    /// Returns the service for a platform with these records of deployed functions, and shares of
+    /// tenants in the disk.
+    pub fn beside(self, records: &Records, disk: &TenantDisk) -> Self {
+        Self { records: Some(records.clone()), disk: Some(disk.clone()), ..self }
+    }
+
+    fn share(&self) -> Option<TenantShare> {
+        let tenant = self.stores.images().tenant().clone();
+        self.disk.clone().map(|disk| TenantShare { disk, tenant })
     }
 
     /// Returns the code packages of deployed functions. Their names may lead to other packages now.

@@ -39,6 +39,7 @@ impl Images {
         job: &Arc<ImageJob>,
         user: Option<u32>,
     ) -> Result<ImageEvent, ErrorReport> {
+        job.wait(job.check_share())?;
         let name = reference(&request.name)?;
         let block_size = request.block_size.map(BlockSize::try_from).transpose();
         let block_size = block_size.map_err(reported)?.unwrap_or_default();
@@ -64,6 +65,7 @@ impl Images {
     pub fn pull(&self, request: PullRequest, user: Option<u32>) -> Receiver<ImageEvent> {
         let images = self.clone();
         let pull = move |job: &Arc<ImageJob>| {
+            job.wait(job.check_share())?;
             let from = reference(&request.from)?;
             let name = reference(&request.name)?;
             let layout = images.layout()?;

@@ -37,6 +37,7 @@ use crate::leases::Leases;
 use crate::queries::Queries;
 use crate::reports::audit::Audit;
 use crate::reports::{Durations, Times};
+use crate::state::disk::TenantDisk;
 use crate::state::keys::Keys;
 use crate::state::quotas::StoredQuotas;
 use crate::udfs::UdfRegistry;
@@ -57,6 +58,7 @@ pub(crate) struct GatewayPlatform {
     pub authority: Option<ClusterAuthority>,
     pub keys: Keys,
     pub quotas: StoredQuotas,
+    pub disk: TenantDisk,
     pub audit: Audit,
     pub images: Images,
     pub pool: HostPool,

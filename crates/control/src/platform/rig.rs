@@ -35,6 +35,7 @@ use crate::leases::Leases;
 use crate::queries::Queries;
 use crate::reports::audit::Audit;
 use crate::state::analysis_cache::AnalysisCache;
+use crate::state::disk::TenantDisk;
 use crate::state::keys::Keys;
 use crate::state::logs::Logs;
 use crate::state::quotas::StoredQuotas;
@@ -161,6 +162,7 @@ pub(crate) async fn idle_platform() -> IdlePlatform {
         trees: Trees::default(),
         placements: placements.clone(),
     };
+    let disk = TenantDisk::new(&state_dir, &records, placements.quotas());
     let platform = GatewayPlatform {
         lead: None,
         keys: Keys::open(records.clone()).await.unwrap(),
@@ -172,7 +174,9 @@ pub(crate) async fn idle_platform() -> IdlePlatform {
         udfs,
         async_calls: AsyncCalls::new(functions.clone()),
         functions,
-        images: Images::new(&state_dir, ImageSettings::default(), over.clone()).beside(&records),
+        images: Images::new(&state_dir, ImageSettings::default(), over.clone())
+            .beside(&records, &disk),
+        disk,
         bursts: Bursts::new(node.clone(), analysis, cluster, secrets, Some(kept), over),
         hosts,
         authority: None,

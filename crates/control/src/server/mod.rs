@@ -66,6 +66,7 @@ use crate::platform::prunings::Prunings;
 use crate::platform::{GatewayPlatform, Grace};
 use crate::queries::Queries;
 use crate::state::analysis_cache::AnalysisCache;
+use crate::state::disk::TenantDisk;
 use crate::state::keys::Keys;
 use crate::state::quotas::StoredQuotas;
 use crate::times::PRIVATE_GRACE;
@@ -347,6 +348,7 @@ async fn platform(
     tokio::spawn(pool.clone().keep(ending.over.clone()));
     let folders = [&settings.state_dir, &settings.run_base, &settings.secrets_dir];
     let folders = Folders::new(folders.map(PathBuf::as_path));
+    let disk = TenantDisk::new(&settings.state_dir, functions.records(), &quotas);
     Ok(Arc::new(GatewayPlatform {
         leases: Arc::new(
             Leases::new(functions.clone(), udfs.clone(), folders.clone())
@@ -355,7 +357,8 @@ async fn platform(
         queries: Queries::new(host, cluster, udfs.clone(), ending.over.clone()).hiding(folders),
         udfs,
         images: Images::new(&settings.state_dir, settings.images.clone(), ending.over.clone())
-            .beside(functions.records()),
+            .beside(functions.records(), &disk),
+        disk,
         async_calls: AsyncCalls::new(functions.clone()),
         keys: Keys::open(functions.records().clone()).await?,
         audit: audit.clone(),

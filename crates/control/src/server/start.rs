@@ -54,6 +54,7 @@ pub(super) async fn go_on(
     tokio::spawn(platform.udfs.clone().collect_files(ending.over.clone()));
     tokio::spawn(platform.keys.clone().keep(ending.over.clone()));
     tokio::spawn(platform.quotas.clone().keep(ending.over.clone()));
+    tokio::spawn(platform.disk.clone().keep(ending.over.clone()));
     if let Some(file) = platform.functions.records().file() {
         tokio::spawn(backups::keep(file.clone(), ending.over.clone()));
     }

@@ -8,6 +8,7 @@
 //! | results of the analysis of code | `analysis_cache` |
 //! | keys of clients on other hosts | `keys` |
 //! | quotas of tenants | `quotas` |
+//! | what tenants have on the disk | `disk` |
 //!
 //! Boundary: the files here belong to a platform; packages, code and images belong to the node.
 //! Invariant: of what is here, only the records are acknowledged state; a log or a cached result
@@ -16,6 +17,7 @@
 
 pub(crate) mod analysis_cache;
 pub mod backups;
+pub(crate) mod disk;
 pub(crate) mod keys;
 pub(crate) mod logs;
 pub mod offline_backup;

@@ -27,8 +27,8 @@ Examples:
   snowmelt quota set acme calls=default             the default of the platform again
 
 Kinds: instances, memory, cores, functions, calls, calls_per_second, queries, queries_per_second,
-request_memory, gib_seconds_per_day. What is not named stays as it is. A lower limit ends nothing
-that runs.";
+request_memory, gib_seconds_per_day, disk. What is not named stays as it is. A lower limit ends
+nothing that runs.";
 
 const RESET_EXAMPLES: &str = "\
 Examples:

@@ -44,6 +44,9 @@ const DEFAULT_REQUEST_MEMORY: u64 = 1 << 30;
 /// Limits by kind; a kind without one has no limit.
 pub type QuotaLimits = BTreeMap<QuotaKind, u64>;
 
+/// A part of what a tenant has on the disk: its name, and its bytes.
+pub(crate) type DiskPart = (&'static str, u64);
+
 /// Limits of one tenant, by kind; a kind that is not there has the default.
 pub(crate) type OwnLimits = BTreeMap<QuotaKind, QuotaLimit>;
 
@@ -150,6 +153,21 @@ impl Quotas {
     /// Returns the share of a query, which is empty until it begins.
     pub fn query_share(&self, tenant: &Tenant, id: &QueryId) -> QueryShare {
         QueryShare::new(self.of(tenant), id)
+    }
+
+    /// Notes what a tenant has on the disk, part by part.
+    pub fn has_on_disk(&self, tenant: &Tenant, parts: &[DiskPart]) {
+        self.of(tenant).has_on_disk(parts);
+    }
+
+    /// Returns whether a tenant has a limit on the disk.
+    pub fn limits_disk(&self, tenant: &Tenant) -> bool {
+        self.of(tenant).limits_disk()
+    }
+
+    /// Refuses what adds bytes to the disk of a tenant beyond its limit, by what was noted last.
+    pub fn check_disk(&self, tenant: &Tenant, more: u64) -> Result<(), ErrorReport> {
+        self.of(tenant).check_disk(more)
     }
 
     /// Sets the limits of a tenant.

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use super::rate::Rate;
 use super::rooms::{DAY_MS, RoomHolder, Rooms};
 use super::usage::Usage;
-use super::{DayUse, OwnLimits, QuotaLimits, seconds};
+use super::{DayUse, DiskPart, OwnLimits, QuotaLimits, seconds};
 use crate::now_ms;
 
 /// When somebody who found no place is told to come again, in seconds.
@@ -46,6 +46,7 @@ struct TenantUse {
     functions: BTreeSet<FunctionName>,
     rooms: Rooms,
     request_bytes: u64,
+    disk: Usage,
 }
 
 /// A limit that a request would exceed.
@@ -285,6 +286,24 @@ impl TenantQuotas {
         state.request_bytes = state.request_bytes.saturating_sub(bytes);
     }
 
+    /// Notes what the tenant has on the disk, part by part.
+    pub fn has_on_disk(&self, parts: &[DiskPart]) {
+        let mut disk = Usage::default();
+        parts.iter().for_each(|(part, bytes)| disk.add(&Arc::from(*part), *bytes));
+        self.lock().disk = disk;
+    }
+
+    pub fn limits_disk(&self) -> bool {
+        self.lock().limits.contains_key(&QuotaKind::Disk)
+    }
+
+    /// Refuses what adds bytes to a disk that is full. Waiting does not make it less so.
+    pub fn check_disk(&self, more: u64) -> Result<(), ErrorReport> {
+        let state = self.lock();
+        let full = state.check(QuotaKind::Disk, &state.disk, more.max(1));
+        full.map_err(|reached| self.refusal(Reached { after_s: None, ..reached }))
+    }
+
     pub fn calls_ended(&self, who: &str, places: u64) {
         self.lock().calls.take(who, places);
         self.wake();
@@ -321,6 +340,7 @@ impl TenantQuotas {
                 QuotaKind::Cores => Some(&state.rooms.cores),
                 QuotaKind::Calls => Some(&state.calls),
                 QuotaKind::Queries => Some(&state.queries),
+                QuotaKind::Disk => Some(&state.disk),
                 _ => None,
             };
             let used = match (kind, usage) {
@@ -384,5 +404,6 @@ fn described(kind: QuotaKind) -> &'static str {
         QuotaKind::QueriesPerSecond => "queries a second",
         QuotaKind::RequestMemory => "of bodies of requests in flight",
         QuotaKind::GibSecondsPerDay => "GiB-seconds of this day",
+        QuotaKind::Disk => "on the disk",
     }
 }

@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use snowmelt_api::QuotaKind::{self, Calls, CallsPerSecond, Cores, Functions, Instances};
-use snowmelt_api::QuotaKind::{GibSecondsPerDay, Memory, Queries, RequestMemory};
+use snowmelt_api::QuotaKind::{Disk, GibSecondsPerDay, Memory, Queries, RequestMemory};
 use snowmelt_tasks::{SandboxSum, TaskQuota};
 use snowmelt_types::{ByteSize, Code};
 
@@ -235,6 +235,25 @@ async fn one_task_of_a_query_can_always_run() {
     let again = waiting.await.unwrap();
     drop((again, more, third, share, begun));
     assert_eq!((used(&quotas, Instances), used(&quotas, Queries)), (0, 0));
+}
+
+#[test]
+fn a_full_disk_is_refused_with_what_has_how_much() {
+    let quotas = quotas(&[(Disk, 10 << 20)]);
+    quotas.check_disk(&acme(), 10 << 20).unwrap();
+    quotas.has_on_disk(&acme(), &[("images", 7 << 20), ("files", 2 << 20), ("logs", 0)]);
+    quotas.check_disk(&acme(), 1 << 20).unwrap();
+    let refused = quotas.check_disk(&acme(), 2 << 20).unwrap_err();
+    assert_eq!(refused.known_code(), Code::QUOTA);
+    let said = "tenant `acme` uses 9 MiB of 10 MiB on the disk, and 2 MiB more are needed: \
+                7 MiB of images, 2 MiB of files";
+    assert_eq!(refused.message, said);
+    assert_eq!(refused.retry_after_s, None, "nothing goes away by waiting");
+    quotas.has_on_disk(&acme(), &[("images", 1 << 20)]);
+    assert_eq!(used(&quotas, Disk), 1 << 20);
+    quotas.check_disk(&acme(), 2 << 20).unwrap();
+    quotas.has_on_disk(&acme(), &[("images", 10 << 20)]);
+    assert!(quotas.check_disk(&acme(), 0).is_err(), "whatever adds to it");
 }
 
 #[test]

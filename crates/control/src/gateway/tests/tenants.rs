@@ -2,11 +2,13 @@
 //! has or does, and operators see both.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 use snowmelt_api::TENANT_HEADER;
+use snowmelt_node::TenantImages;
 use snowmelt_rpc::Peer;
-use snowmelt_types::{Role, Tenant};
+use snowmelt_types::{Code, Role, Tenant};
 
 use super::network::RemoteGateway;
 use super::{Gateway, member};
@@ -160,4 +162,39 @@ async fn no_route_that_a_tenant_may_read_names_another() {
     let named =
         doors.near.send(Peer::User(0), "get", "/v1/functions", TENANT_HEADER, "secretive", "");
     assert_eq!(named.await.json()[0]["name"], "hidden-function");
+}
+
+#[tokio::test]
+async fn each_tenant_has_its_own_share_of_the_disk() {
+    let doors = TwoDoors::new().await;
+    let far: Tenant = FAR.parse().unwrap();
+    let set = r#"{"limits": {"disk": {"at_most": 1048576}}}"#;
+    let sent = doors.near.send(Peer::User(0), "post", "/v1/quotas", TENANT_HEADER, FAR, set).await;
+    assert_eq!(sent.status, 200);
+    let images = TenantImages::new(&doors.near.idle.state_dir(), &far).layout_folder();
+    std::fs::create_dir_all(&images).unwrap();
+    std::fs::write(images.join("blob"), vec![1; 2 << 20]).unwrap();
+    let token = doors.far.token(Role::Developer);
+    let call = r#"{"event": 1, "asynchronous": true}"#;
+    let url = format!("/v1/files/{}", "0".repeat(64));
+    let deploy = r#"{"name": "f", "code": {"kind": "files", "files": {}}}"#;
+    for (url, body) in
+        [("/v1/functions", deploy), ("/v1/functions/f/invocations", call), (&*url, "content")]
+    {
+        let sent = doors.far.send("post", url, Some(&token), "", "", body).await;
+        assert_eq!((sent.0, &*sent.1), (403, Code::QUOTA.code), "{url} {}", sent.2);
+        assert!(sent.2.contains("2 MiB of images"), "{}", sent.2);
+        // Another tenant has its own share.
+        let near = doors.near.send(member(), "post", url, "", "", body).await;
+        assert_ne!(near.code(), Code::QUOTA.code, "{url}");
+    }
+    let listed = doors.far(Role::Developer, "/v1/quotas").await;
+    let quotas = listed[0]["quotas"].as_array().unwrap();
+    let disk = quotas.iter().find(|quota| quota["kind"] == "disk").unwrap();
+    assert!(disk["used"].as_u64().unwrap() >= 2 << 20, "{disk}");
+    assert_eq!(disk["by"][0]["name"], "images", "{disk}");
+    std::fs::remove_dir_all(&images).unwrap();
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    let sent = doors.far.send("post", &url, Some(&token), "", "", "content").await;
+    assert_ne!(&*sent.1, Code::QUOTA.code, "{}", sent.2);
 }

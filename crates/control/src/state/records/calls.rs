@@ -91,6 +91,11 @@ impl Records {
         self.calls.lock().await.waiting()
     }
 
+    /// Returns the length of the records of all asynchronous calls of a tenant.
+    pub async fn call_bytes(&self, tenant: &Tenant) -> u64 {
+        self.calls.lock().await.bytes_of(tenant)
+    }
+
     /// Removes ended calls, of all tenants or of one: those whose answers have been kept for their
     /// time, or all. With `dry`, only counts them. Returns their number, and the bytes of their
     /// records.

@@ -170,6 +170,12 @@ impl Records {
         Ok(all.flat_map(each).collect())
     }
 
+    /// Returns the length of all versions of all UDFs of a tenant, which have their code.
+    pub async fn udf_bytes(&self, tenant: &Tenant) -> Result<u64, ErrorReport> {
+        let length = |entry: &StoreEntry| Ok(entry.value.len() as u64);
+        Ok(collect(&*self.store, &all_of(tenant), PAGE, length).await?.into_iter().sum())
+    }
+
     /// Returns the images that UDFs run in, by tenant.
     pub async fn udf_images(&self) -> Result<BTreeSet<(Tenant, String)>, ErrorReport> {
         let of = |entry: &StoreEntry| {

@@ -126,6 +126,11 @@ impl CallIndex {
         self.entries.get(id)
     }
 
+    /// Returns the length of the records of all calls of a tenant.
+    pub fn bytes_of(&self, tenant: &Tenant) -> u64 {
+        self.counts.of_tenant(tenant).all().bytes
+    }
+
     /// Returns the calls that have not ended, the oldest first.
     pub fn waiting(&self) -> Vec<(InvocationId, FunctionId)> {
         let waiting = self.entries.iter().filter(|(_, entry)| entry.until_ms.is_none());
