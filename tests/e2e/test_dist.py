@@ -105,9 +105,57 @@ def test_the_debian_package_contains_command_unit_group_and_pages(
     # Without an index, and without anything from the machine that built the package.
     assert "42" in bare.run("python3", "-c", FUNCTION)
     assert _found(bare, "snowmelt")["uv"].endswith("/usr/libexec/snowmelt/uv")
+    of_the_service(bare, unit)
     bare.run("dpkg", "--purge", "snowmelt")
     for left in ["var/lib/snowmelt", "usr/lib/snowmelt", "usr/libexec/snowmelt"]:
         assert not (bare.root / left).exists(), left
+
+
+SECRET = """
+import snowmelt as sm
+
+@sm.udf
+def secret(x: int) -> str:
+    return sm.secret("KEY")
+"""
+
+# A server of root, the upgrade of the package, and the service that gives up root.
+UPGRADE = """
+set -e
+trap "snowmelt down" EXIT
+mkdir /etc/snowmelt
+(umask 077 && mkdir -p /etc/snowmelt/secrets/default)
+(umask 077 && echo kept >/etc/snowmelt/secrets/default/key)
+SNOWMELT_USER=root snowmelt up
+snowmelt udf add /opt/secret.py --secret KEY=file:key
+snowmelt sql -o json "select secret(1) s"
+test "$(stat -c %U /var/lib/snowmelt/code)" = root
+snowmelt down
+dpkg -i /opt/snowmelt.deb
+env "$@" snowmelt up
+snowmelt sql -o json "select secret(1) s"
+snowmelt doctor -o json || true
+stat -c "%U %a" /proc/$(snowmelt status -o json | sed -n 's/.*"pid": *\\([0-9]*\\).*/\\1/p')
+find /var/lib/snowmelt ! -user snowmelt
+find /etc/snowmelt/secrets ! -user root
+snowmelt down
+# Root goes on with what the server left.
+snowmelt sql -o json "select secret(2) s" --udf /opt/secret.py --udf-secret KEY=file:key
+"""
+
+
+def of_the_service(bare: debian.Machine, unit: str) -> None:
+    """The server with the settings of its unit, after a version whose server was root."""
+    (bare.root / "opt/secret.py").write_text(SECRET)
+    settings = re.findall(r"^Environment=(SNOWMELT_\S+)$", unit, re.MULTILINE)
+    assert settings == ["SNOWMELT_USER=snowmelt", "SNOWMELT_GROUP=snowmelt"]
+    shown = bare.run("sh", "-c", UPGRADE, "sh", *settings).splitlines()
+    assert [line for line in shown if "kept" in line] == ['{"s":"kept"}'] * 3, shown
+    text = "\n".join(shown)
+    rows = {row["name"]: row["status"] for row in json.loads(re.findall(r"(?s)\[.*?\n\]", text)[0])}
+    assert rows["user of the server"] == rows["state folder"] == "ok", rows
+    assert any(line.startswith("snowmelt ") for line in shown), shown
+    assert not [line for line in shown if line.startswith("/")], shown
 
 
 def test_the_tarball_contains_a_stripped_program(dist: Path, tmp_path: Path) -> None:
