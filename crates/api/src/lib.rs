@@ -125,14 +125,14 @@ pub use images::{
 };
 pub use leases::{LeaseOf, LeaseRequest, Leased, Returned};
 pub use platform::{
-    Backup, CallFigures, Figures, HostFacts, HostJoin, HostState, HostSummary, ImageBytes,
-    ImageTree, ImportFigures, InstallFigures, JoinTokenMade, JoinTokenRequest, KeyRequest,
-    KeyRotation, KeySummary, LedgerFigures, LoginIssuer, LoginOffer, MadeKey, NamedLimit,
-    NetworkDetail, NetworkPart, NetworkSummary, NodeFigures, PartNetwork, PlatformPruneRequest,
-    PoolFigures, PoolStatus, PrunedPart, QuotaHolder, QuotaKind, QuotaLimit, QuotaRequest,
-    QuotaSummary, QuotaUse, START_BOUNDS_US, ShutdownRequest, SpawnerHealth, Start, StartFigures,
-    Status, StripePlace, TokenKind, Trace, TracePoint, TraceRequest, TraceStep, TraceTo, TreeHost,
-    UseFigures, ZygoteFigures,
+    Backup, CallFigures, CertificateStatus, Figures, HostFacts, HostJoin, HostState, HostSummary,
+    ImageBytes, ImageTree, ImportFigures, InstallFigures, JoinTokenMade, JoinTokenRequest,
+    KeyRequest, KeyRotation, KeySummary, LedgerFigures, LoginIssuer, LoginOffer, MadeKey,
+    NamedLimit, NetworkDetail, NetworkPart, NetworkSummary, NodeFigures, PartNetwork,
+    PlatformPruneRequest, PoolFigures, PoolStatus, PrunedPart, QuotaHolder, QuotaKind, QuotaLimit,
+    QuotaRequest, QuotaSummary, QuotaUse, START_BOUNDS_US, ShutdownRequest, SpawnerHealth, Start,
+    StartFigures, Status, StripePlace, TokenKind, Trace, TracePoint, TraceRequest, TraceStep,
+    TraceTo, TreeHost, UseFigures, ZygoteFigures,
 };
 pub use queries::{
     Bill, Cost, DiscardedAttempt, Event, Finding, Lane, LargestPartition, Phase, PhaseSpan,

@@ -115,6 +115,14 @@ pub const STORE_PASSWORD_FILE: &str = "SNOWMELT_STORE_PASSWORD_FILE";
 pub const QUOTAS: &str = "SNOWMELT_QUOTAS_DEFAULT";
 /// File of issuers whose tokens are accepted. Default: none, keys only.
 pub const TLS_ISSUERS: &str = "SNOWMELT_TLS_ISSUERS";
+/// URL of the directory of an authority that is asked for certificates (ACME). Default: none.
+pub const TLS_ACME_DIRECTORY: &str = "SNOWMELT_TLS_ACME_DIRECTORY";
+/// Names of the certificate that the authority is asked for, with commas.
+pub const TLS_ACME_NAMES: &str = "SNOWMELT_TLS_ACME_NAMES";
+/// Addresses to which the authority writes, with commas. Default: none.
+pub const TLS_ACME_CONTACT: &str = "SNOWMELT_TLS_ACME_CONTACT";
+/// PEM file with authorities of the directory's own certificate. Default: those of the system.
+pub const TLS_ACME_CA: &str = "SNOWMELT_TLS_ACME_CA";
 /// Memory limit of all sandboxes together, as `24GiB`.
 pub const SANDBOXES_MEMORY: &str = "SNOWMELT_SANDBOXES_MEMORY";
 /// Limit of processes and threads of all sandboxes together.

@@ -37,7 +37,7 @@ pub use quotas::{
     NamedLimit, QuotaHolder, QuotaKind, QuotaLimit, QuotaRequest, QuotaSummary, QuotaUse,
 };
 pub use status::{
-    Backup, CallFigures, Figures, PlatformPruneRequest, PrunedPart, ShutdownRequest, SpawnerHealth,
-    Status,
+    Backup, CallFigures, CertificateStatus, Figures, PlatformPruneRequest, PrunedPart,
+    ShutdownRequest, SpawnerHealth, Status,
 };
 pub use trees::{ImageBytes, ImageTree, StripePlace, TreeHost};

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use snowmelt_types::ErrorReport;
 use utoipa::ToSchema;
 
 use crate::{NodeFigures, PoolStatus};
@@ -40,6 +41,25 @@ pub struct Status {
     /// folder.
     #[serde(default)]
     pub store: String,
+    /// The certificate for clients on other hosts; absent if they are not served.
+    #[serde(default)]
+    pub certificate: Option<CertificateStatus>,
+}
+
+/// The certificate that clients on other hosts are shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+pub struct CertificateStatus {
+    /// When the certificate ends, in milliseconds since 1970; absent if there is none yet.
+    pub expires_ms: Option<u64>,
+    /// The directory of the authority that is asked for certificates; absent if somebody else renews
+    /// files.
+    pub directory: Option<String>,
+    /// When the next certificate is ordered, in milliseconds since 1970; absent if that is not for this
+    /// control to do.
+    pub order_ms: Option<u64>,
+    /// The reason why the last order failed; absent if it did not.
+    pub failure: Option<ErrorReport>,
 }
 
 /// The counters of a platform.
@@ -57,6 +77,9 @@ pub struct Figures {
     /// by the host that sent the data, or its address.
     #[serde(default)]
     pub damaged: BTreeMap<String, u64>,
+    /// The days until the certificate for clients on other hosts ends; absent if there is none.
+    #[serde(default)]
+    pub certificate_days: Option<f64>,
 }
 
 /// Numbers of calls of functions since the platform started.

@@ -11,6 +11,7 @@
 //! | the text of keys, and how long a key lasts | `key` |
 //! | tokens of clients on other hosts, in a file | `tokens` |
 //! | tokens of issuers, and what their claims give | `oidc` |
+//! | the certificate that clients on other hosts are shown, by files or by orders | `certificates` |
 //! | the version of a file that is read again when it changes | `file_version` |
 //! | how much each tenant may use | `quotas` |
 //! | modes of the state folder, its files and the socket | `permissions` |
@@ -21,6 +22,7 @@
 //! a request says of its tenant is checked against them, and never adds a right.
 
 mod audited;
+pub mod certificates;
 pub(crate) mod file_version;
 pub(crate) mod identity;
 pub(crate) mod key;

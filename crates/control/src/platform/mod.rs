@@ -26,6 +26,7 @@ use snowmelt_store::etcd::LeadWatch;
 use snowmelt_types::Tenant;
 use tokio_util::sync::CancellationToken;
 
+use crate::access::certificates::ServerCertificate;
 use crate::bursts::Bursts;
 use crate::cluster::authority::ClusterAuthority;
 use crate::cluster::hosts::Hosts;
@@ -60,6 +61,8 @@ pub(crate) struct GatewayPlatform {
     pub quotas: StoredQuotas,
     pub disk: TenantDisk,
     pub audit: Audit,
+    /// The certificate for clients on other hosts, if they are served.
+    pub certificate: Option<ServerCertificate>,
     pub images: Images,
     pub pool: HostPool,
     pub prunings: Prunings,
@@ -113,6 +116,7 @@ impl GatewayPlatform {
             memory_bytes: memory(&self.node.spawner()),
             node: self.node.figures(),
             damaged: self.hosts.damaged(),
+            certificate_days: self.certificate.as_ref().and_then(ServerCertificate::days_left),
         }
     }
 
@@ -149,6 +153,7 @@ impl GatewayPlatform {
             pool: self.pool.status(),
             image_trees: self.bursts.trees.are_of_images(),
             store: self.lead.as_ref().map_or_else(String::new, |lead| lead.store.clone()),
+            certificate: self.certificate.as_ref().map(ServerCertificate::status),
         }
     }
 }

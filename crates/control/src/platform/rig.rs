@@ -164,6 +164,7 @@ pub(crate) async fn idle_platform() -> IdlePlatform {
     };
     let disk = TenantDisk::new(&state_dir, &records, placements.quotas());
     let platform = GatewayPlatform {
+        certificate: None,
         lead: None,
         keys: Keys::open(records.clone()).await.unwrap(),
         audit: Audit::default(),

@@ -83,6 +83,11 @@ impl Collector for Metrics {
         let mut families = Families(encoder);
         platform(&mut families, &self.0)?;
         damaged(&mut families, &self.0)?;
+        if let Some(days) = self.0.certificate_days {
+            let help = "Days until the certificate for clients on other hosts ends";
+            let mut family = families.family("certificate_days_left", help, MetricType::Gauge)?;
+            family.encode_gauge(&days)?;
+        }
         ledger(&mut families, &self.0.node.ledger)?;
         caches(&mut families, &self.0)?;
         zygotes(&mut families, &self.0)?;
@@ -373,6 +378,7 @@ mod tests {
         figures.node.starts =
             vec![StartFigures { kind: Start::Zygote, buckets, sum_us: 1_500_000 }];
         figures.damaged.insert("host-3".to_owned(), 2);
+        figures.certificate_days = Some(59.5);
         let of = |function: &str, outcome| Series {
             tenant: "acme".to_owned(),
             function: function.to_owned(),
@@ -403,6 +409,7 @@ mod tests {
         assert!(text.contains(reserved), "{text}");
         let damaged = "snowmelt_damaged_connections_total{host=\"host-3\"} 2\n";
         assert!(text.contains(damaged), "{text}");
+        assert!(text.contains("snowmelt_certificate_days_left 59.5\n"), "{text}");
         assert!(text.contains("snowmelt_start_seconds_sum{kind=\"zygote\"} 1.5\n"), "{text}");
     }
 }

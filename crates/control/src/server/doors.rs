@@ -11,7 +11,7 @@ use snowmelt_types::{Code, ErrorReport, Report};
 use tokio::net::UnixListener;
 use tokio_util::sync::CancellationToken;
 
-use super::Remote;
+use super::{Remote, ServerSettings};
 use crate::cluster::hosts::{in_time, listener};
 use crate::gateway::{self, Door};
 use crate::platform::GatewayPlatform;
@@ -59,13 +59,18 @@ pub(super) async fn serve_hosts(
 pub(super) async fn serve_others(
     remote: Option<(std::net::TcpListener, Remote)>,
     relayed: RelayedClients,
+    settings: &ServerSettings,
     platform: &Arc<GatewayPlatform>,
     ending: &Ending,
 ) -> Result<(), ErrorReport> {
-    let Some((listener, Remote { certificate, files, tokens, issuers, .. })) = remote else {
+    let Some((listener, Remote { certificate, tokens, issuers, .. })) = remote else {
         return Ok(());
     };
-    tokio::spawn(files.follow(certificate.clone(), ending.over.clone()));
+    let shared = settings.shared_folder().to_owned();
+    let has_standbys = settings.store.is_some();
+    tokio::spawn(certificate.clone().follow(shared.clone(), ending.over.clone()));
+    tokio::spawn(certificate.clone().order(shared, has_standbys, ending.over.clone()));
+    let certificate = certificate.shown();
     let router = gateway::router(Arc::clone(platform), Door::Network(tokens, issuers));
     let relayed = server::serve(relayed, router.clone(), server::TENANTS, ending.clone());
     let own = gateway::remote_clients::serve(listener, certificate, router, ending.clone());

@@ -3,7 +3,6 @@
 //! | part | file |
 //! |---|---|
 //! | folders, budgets and sockets | `settings` |
-//! | the certificate for clients of other hosts, read again when it changes | `certificate_files` |
 //! | a platform with its socket, from its start to its end | here |
 //! | its listeners for clients | `doors` |
 //! | the process of a host that joined a cluster | `member` |
@@ -16,7 +15,6 @@
 //! Invariant: the spawner is started before any thread. It ends after all sandboxes, and before the
 //! networks that it made are closed.
 
-mod certificate_files;
 mod doors;
 pub mod image_server;
 pub mod member;
@@ -37,7 +35,6 @@ use snowmelt_kernel::lock::Lock;
 use snowmelt_node::Node;
 use snowmelt_rpc::server::Ending;
 use snowmelt_rpc::server::client_relay::relayed_clients;
-pub use snowmelt_rpc::tls::Certificate;
 use snowmelt_sandbox::{Spawner, SpawnerProcess};
 use snowmelt_tasks::TaskHost;
 use snowmelt_types::{ByteSize, ErrorReport, Report};
@@ -71,7 +68,6 @@ use crate::state::keys::Keys;
 use crate::state::quotas::StoredQuotas;
 use crate::times::PRIVATE_GRACE;
 use crate::udfs::{UdfCatalog, UdfLogs, UdfRegistry};
-pub use certificate_files::CertificateFiles;
 use doors::{lease_socket, serve_connections, serve_hosts, serve_others};
 use own_cluster::OwnCluster;
 pub use rights::broker_main;
@@ -251,11 +247,11 @@ impl Launch {
         let entrance = settings.remote.is_some().then_some(entrance);
         let joining = serve_hosts(self.hosts, &platform, host, entrance, ending.over.clone());
         let router = gateway::router(Arc::clone(&platform), Door::Socket);
-        let remote = self.remote.zip(settings.remote);
+        let remote = self.remote.zip(settings.remote.clone());
         let serving = async {
             let all_ended = CancellationToken::new();
             let local = serve_connections(self.listener, router, ending.clone());
-            let others = serve_others(remote, relayed, &platform, &ending);
+            let others = serve_others(remote, relayed, &settings, &platform, &ending);
             let serving = async { tokio::try_join!(local, others).map(|_| ()) };
             let ((), served) = tokio::join!(drain(&platform, &ending, &all_ended), async {
                 let served = serving.await;
@@ -362,6 +358,7 @@ async fn platform(
         async_calls: AsyncCalls::new(functions.clone()),
         keys: Keys::open(functions.records().clone()).await?,
         audit: audit.clone(),
+        certificate: settings.remote.as_ref().map(|remote| remote.certificate.clone()),
         quotas: StoredQuotas::open(quotas, functions.records().clone()).await?,
         functions,
         bursts,

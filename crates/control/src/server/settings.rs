@@ -10,12 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use snowmelt_rpc::Token;
-use snowmelt_rpc::tls::Certificate;
 pub use snowmelt_store::etcd::EtcdSettings;
 use snowmelt_types::{ByteSize, HostName};
 
-use super::certificate_files::CertificateFiles;
 use super::server_user::ServerUser;
+use crate::access::certificates::ServerCertificate;
 use crate::access::oidc::Issuers;
 use crate::access::permissions::UserGroup;
 use crate::access::quotas::QuotaLimits;
@@ -131,9 +130,7 @@ pub struct Remote {
     /// The address.
     pub listen: SocketAddr,
     /// The certificate that clients are shown.
-    pub certificate: Certificate,
-    /// The files from which the certificate is read again when they change.
-    pub files: CertificateFiles,
+    pub certificate: ServerCertificate,
     /// The tokens of clients, by tenant.
     pub tokens: Arc<Tokens>,
     /// The issuers whose tokens are accepted.

@@ -67,6 +67,10 @@ keys! {
     STORE_PASSWORD_FILE = "store.password_file", env::STORE_PASSWORD_FILE, "";
     QUOTAS = "quotas.default", env::QUOTAS, "";
     TLS_ISSUERS = "tls.issuers", env::TLS_ISSUERS, "";
+    TLS_ACME_DIRECTORY = "tls.acme_directory", env::TLS_ACME_DIRECTORY, "";
+    TLS_ACME_NAMES = "tls.acme_names", env::TLS_ACME_NAMES, "";
+    TLS_ACME_CONTACT = "tls.acme_contact", env::TLS_ACME_CONTACT, "";
+    TLS_ACME_CA = "tls.acme_ca", env::TLS_ACME_CA, "";
     SANDBOXES_MEMORY = "sandboxes.memory", env::SANDBOXES_MEMORY, "";
     SANDBOXES_PROCESSES = "sandboxes.processes", env::SANDBOXES_PROCESSES, "";
     SANDBOXES_OVERCOMMIT = "sandboxes.overcommit", env::SANDBOXES_OVERCOMMIT, "8";

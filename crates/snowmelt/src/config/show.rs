@@ -187,12 +187,18 @@ fn cluster(config: &Config) -> SettingLines {
 
 fn tls(config: &Config) -> SettingLines {
     let tls = &config.tls;
+    let acme = &tls.acme;
+    let all = |of: &Vec<String>| toml::Value::from(of.clone()).to_string();
     let lines = [
         tls.listen.as_ref().map(|value| line("listen", value, |at| quoted(&at.to_string()))),
         tls.certificate.as_ref().map(|value| path("cert", value)),
         tls.key.as_ref().map(|value| path("key", value)),
         Some(path("tokens", &tls.tokens)),
         tls.issuers.as_ref().map(|value| path("issuers", value)),
+        acme.directory.as_ref().map(|url| line("acme_directory", url, |url| quoted(url))),
+        acme.names.as_ref().map(|names| line("acme_names", names, all)),
+        acme.contact.as_ref().map(|contact| line("acme_contact", contact, all)),
+        acme.ca.as_ref().map(|value| path("acme_ca", value)),
     ];
     lines.into_iter().flatten().collect()
 }

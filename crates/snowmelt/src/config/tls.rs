@@ -5,8 +5,11 @@ use std::path::{Path, PathBuf};
 
 use snowmelt_types::ErrorReport;
 
-use super::keys::{TLS_CERTIFICATE, TLS_ISSUERS, TLS_KEY, TLS_LISTEN, TLS_TOKENS};
-use super::{ConfigSources, ConfigValue, ValueOrigin, address};
+use super::keys::{
+    TLS_ACME_CA, TLS_ACME_CONTACT, TLS_ACME_DIRECTORY, TLS_ACME_NAMES, TLS_CERTIFICATE,
+    TLS_ISSUERS, TLS_KEY, TLS_LISTEN, TLS_TOKENS,
+};
+use super::{ConfigSources, ConfigValue, ValueOrigin, address, list};
 use crate::args::{Command, TlsArgs};
 use crate::env;
 
@@ -24,6 +27,21 @@ pub struct Tls {
     pub tokens: ConfigValue<PathBuf>,
     /// File of issuers; if absent, only keys are accepted.
     pub issuers: Option<ConfigValue<PathBuf>>,
+    /// The authority that is asked for certificates.
+    pub acme: Acme,
+}
+
+/// The authority that is asked for certificates, in the place of files.
+#[derive(Clone, Debug)]
+pub struct Acme {
+    /// URL of its directory; if absent, no authority is asked.
+    pub directory: Option<ConfigValue<String>>,
+    /// Names of the certificate.
+    pub names: Option<ConfigValue<Vec<String>>>,
+    /// Addresses to which it writes.
+    pub contact: Option<ConfigValue<Vec<String>>>,
+    /// PEM file with authorities of its own certificate; those of the system if absent.
+    pub ca: Option<ConfigValue<PathBuf>>,
 }
 
 impl Tls {
@@ -46,6 +64,12 @@ impl Tls {
                 None => sources.path(&TLS_TOKENS, || state.join("tokens"))?,
             },
             issuers: sources.file(&TLS_ISSUERS, given.tls_issuers)?,
+            acme: Acme {
+                directory: sources.maybe(&TLS_ACME_DIRECTORY, None, |url| Ok(url.to_owned()))?,
+                names: sources.maybe(&TLS_ACME_NAMES, None, |names| Ok(list(names)))?,
+                contact: sources.maybe(&TLS_ACME_CONTACT, None, |all| Ok(list(all)))?,
+                ca: sources.file(&TLS_ACME_CA, None)?,
+            },
         })
     }
 
@@ -59,6 +83,14 @@ impl Tls {
         let is_named = self.tokens.origin != ValueOrigin::Default;
         let tokens = is_named.then(|| file(env::TLS_TOKENS, &self.tokens));
         let issuers = self.issuers.as_ref().map(|path| file(env::TLS_ISSUERS, path));
-        [listen, certificate, key, tokens, issuers].into_iter().flatten().collect()
+        let acme = &self.acme;
+        let directory = acme.directory.as_ref();
+        let directory = directory.map(|url| (env::TLS_ACME_DIRECTORY, url.value.clone()));
+        let all = |name, all: &ConfigValue<Vec<String>>| (name, all.value.join(","));
+        let names = acme.names.as_ref().map(|names| all(env::TLS_ACME_NAMES, names));
+        let contact = acme.contact.as_ref().map(|contact| all(env::TLS_ACME_CONTACT, contact));
+        let ca = acme.ca.as_ref().map(|path| file(env::TLS_ACME_CA, path));
+        let files = [listen, certificate, key, tokens, issuers];
+        files.into_iter().chain([directory, names, contact, ca]).flatten().collect()
     }
 }

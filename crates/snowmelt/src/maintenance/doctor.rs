@@ -20,7 +20,7 @@ pub fn run(args: &DoctorArgs, config: &Config, printer: Printer) -> CommandOutco
     let python = config.python.as_ref().map(|python| python.value.as_path());
     // An ordinary user enters a user namespace for the checks, which takes a process with one thread.
     let is_root = geteuid().is_root();
-    let known = is_root.then(|| server::check(config, printer)).flatten();
+    let known = is_root.then(|| server::checks(config, printer));
     let user = known.as_ref().and_then(|server| server.user);
     let set = config.user.as_ref().map(|user| user.value.user);
     let mut checks = doctor::run(
@@ -30,8 +30,8 @@ pub fn run(args: &DoctorArgs, config: &Config, printer: Printer) -> CommandOutco
         python,
         set.or(user),
     );
-    let running = if is_root { known } else { server::check(config, printer) };
-    checks.extend(running.map(|server| server.health));
+    let running = known.unwrap_or_else(|| server::checks(config, printer));
+    checks.extend(running.checks);
     checks.extend(user.map(server::of_user));
     checks.extend(config.security.plaintext.value.then(unencrypted));
     checks.extend(store::check(config));

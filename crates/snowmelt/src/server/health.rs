@@ -6,6 +6,7 @@ use std::time::Duration;
 use snowmelt_api::{PoolStatus, SpawnerHealth};
 use snowmelt_node::doctor::{Check, CheckStatus};
 
+use super::certificates;
 use crate::config::Config;
 use crate::platform::{self, CommandPlatform};
 use crate::terminal::Printer;
@@ -14,34 +15,38 @@ use crate::terminal::Printer;
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The running server, as doctor finds it.
+#[derive(Default)]
 pub struct FoundServer {
-    /// The row about its health.
-    pub health: Check,
+    /// The rows about the server; none if none is running or it belongs to another user.
+    pub checks: Vec<Check>,
     /// The number of its user, if it answers.
     pub user: Option<u32>,
 }
 
-/// Asks the running server; `None` if none is running or it belongs to another user.
-pub fn check(config: &Config, printer: Printer) -> Option<FoundServer> {
-    if !platform::answers(&config.socket.value).ok()? {
-        return None;
+/// Asks the running server.
+pub fn checks(config: &Config, printer: Printer) -> FoundServer {
+    if !platform::answers(&config.socket.value).is_ok_and(|answers| answers) {
+        return FoundServer::default();
     }
     // That of this machine, also where commands use another one.
-    let server = CommandPlatform::server(Some(&config.socket.value), config).ok()?;
+    let Ok(server) = CommandPlatform::server(Some(&config.socket.value), config) else {
+        return FoundServer::default();
+    };
     let asked = platform::with(server, printer, async |client, _| {
         Ok(tokio::time::timeout(RESPONSE_TIMEOUT, client.status()).await)
     });
-    let user = match &asked {
-        Ok(Ok(Ok(status))) => user_of(status.pid),
-        _ => None,
-    };
-    let health = match asked {
-        Ok(Ok(Ok(status))) => row(of(&status.spawner), of_spawner(&status.spawner)),
-        Ok(Ok(Err(report))) => row(CheckStatus::Fail, report.message),
-        Ok(Err(_)) => row(CheckStatus::Fail, "it does not respond".to_owned()),
-        Err(failure) => row(CheckStatus::Fail, failure.report.message),
-    };
-    Some(FoundServer { health, user })
+    let failed = |problem| FoundServer { checks: vec![row(CheckStatus::Fail, problem)], user: None };
+    match asked {
+        Ok(Ok(Ok(status))) => {
+            let spawner = row(of(&status.spawner), of_spawner(&status.spawner));
+            let certificate = status.certificate.as_ref().map(certificates::check);
+            let checks = [spawner].into_iter().chain(certificate).collect();
+            FoundServer { checks, user: user_of(status.pid) }
+        }
+        Ok(Ok(Err(report))) => failed(report.message),
+        Ok(Err(_)) => failed("it does not respond".to_owned()),
+        Err(failure) => failed(failure.report.message),
+    }
 }
 
 fn user_of(pid: u32) -> Option<u32> {

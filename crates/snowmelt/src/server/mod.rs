@@ -6,10 +6,12 @@
 //! | `daemon` | `up`: a server in the background |
 //! | `serve` | a server in this process |
 //! | `health` | checks of a server that runs |
+//! | `certificates` | the certificate of a server that runs |
 //! | `log_file` | the log of a server in the background |
 //! | `spans` | export of spans |
 //! | `processes` | the processes that Snowmelt starts from its own binary |
 
+mod certificates;
 mod daemon;
 mod health;
 mod log_file;
@@ -31,7 +33,7 @@ use crate::platform::{self, CommandPlatform};
 use crate::terminal::{CommandFailure, CommandOutcome, Printer, printer, text};
 
 pub use daemon::{detach, up};
-pub use health::{check, of_user};
+pub use health::{checks, of_user};
 pub use serve::{background, foreground, private, set_umask};
 
 /// The server's default grace time for running work.
@@ -134,10 +136,13 @@ fn lines(status: &Status) -> String {
     let pool = status.pool.is_elastic.then(|| ("pool", health::of_pool(&status.pool)));
     let images = (!status.image_trees).then(|| ("images", NO_TREES.to_owned()));
     let store = (!status.store.is_empty()).then(|| ("store", status.store.clone()));
+    let certificate = status.certificate.as_ref();
+    let certificate = certificate.map(|of| ("tls", certificates::words(of)));
     rows.iter()
         .chain(&pool)
         .chain(&images)
         .chain(&store)
+        .chain(&certificate)
         .map(|(name, value)| format!("{name:<10} {value}\n"))
         .collect()
 }

@@ -1,6 +1,6 @@
 //! The listeners of a control that stands by.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -40,6 +40,8 @@ pub(super) struct Doors {
     hosts: Option<HostDoor>,
     remote: Option<(std::net::TcpListener, Remote)>,
     leader: watch::Receiver<Option<HostTarget>>,
+    /// The folder that all controls of the store have.
+    shared: PathBuf,
     ending: CancellationToken,
 }
 
@@ -81,7 +83,9 @@ impl Doors {
             .route("/v1/shutdown", post(shutdown))
             .with_state(asked)
             .fallback(elsewhere);
-        Ok(Self { local, local_router, leases, hosts, remote, leader, ending: ending.clone() })
+        let shared = settings.shared_folder().to_owned();
+        let ending = ending.clone();
+        Ok(Self { local, local_router, leases, hosts, remote, leader, shared, ending })
     }
 
     pub async fn serve(self) {
@@ -95,11 +99,11 @@ impl Doors {
             }
         };
         let remote = async {
-            if let Some((listener, Remote { certificate, files, .. })) = self.remote {
-                tokio::spawn(files.follow(certificate.clone(), over.clone()));
+            if let Some((listener, Remote { certificate, .. })) = self.remote {
+                tokio::spawn(certificate.clone().follow(self.shared, over.clone()));
                 let own = health::<()>().fallback(elsewhere);
                 let relay = ClientRelay::new(self.leader, own);
-                drop(remote_clients::relay(listener, certificate, relay, ending).await);
+                drop(remote_clients::relay(listener, certificate.shown(), relay, ending).await);
             }
         };
         tokio::join!(local, leases, hosts, remote);
@@ -141,6 +145,7 @@ pub(super) struct StandbyStatus {
     place: String,
     node: Node,
     known: KnownLeader,
+    remote: Option<Remote>,
 }
 
 impl StandbyStatus {
@@ -175,8 +180,10 @@ impl StandbyStatus {
             },
             image_trees: settings.images.trees,
             store: String::new(),
+            certificate: None,
         };
-        Self { started, place, node: node.clone(), known: known.clone() }
+        let remote = settings.remote.clone();
+        Self { started, place, node: node.clone(), known: known.clone(), remote }
     }
 
     fn now(&self) -> Status {
@@ -184,6 +191,7 @@ impl StandbyStatus {
         let clock = self.known.clock().complaint();
         let clock = if clock.is_empty() { clock } else { format!(", and{clock}") };
         let store = format!("{}; this control stands by{clock}, `{leader}` leads", self.place);
-        Status { spawner: self.node.spawner(), store, ..self.started.clone() }
+        let certificate = self.remote.as_ref().map(|remote| remote.certificate.status());
+        Status { spawner: self.node.spawner(), store, certificate, ..self.started.clone() }
     }
 }

@@ -16,7 +16,7 @@ mod clock;
 mod doors;
 mod leader;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
