@@ -16,7 +16,7 @@
 //! | `functions` | `fn`, `udf`, `burst` and `run` |
 //! | `image` | `image` |
 //! | `cluster` | `node`, `hosts`, `tree`, `net`, `token`, `quota`, `login`, `context` and `lab` |
-//! | `maintenance` | `backup`, `du`, `prune`, `doctor` and `top` |
+//! | `maintenance` | `backup`, `store`, `du`, `prune`, `doctor` and `top` |
 //! | `simulate` | `simulate` |
 //! | `manual` | completions and manual pages |
 //!
@@ -45,7 +45,7 @@ use crate::args::{Cli, Command, ConfigCommand, ProgressMode, usage};
 use crate::cluster::{contexts, hosts, joins, lab, login, networks, node, quotas, tokens, trees};
 use crate::config::Config;
 use crate::functions::{burst, run, udfs};
-use crate::maintenance::{audit, backup, disk_use, doctor, pruning, top};
+use crate::maintenance::{audit, backup, disk_use, doctor, pruning, store_copy, top};
 use crate::query::sql;
 use crate::server::{processes, spans};
 use crate::terminal::{CommandOutcome, Printer, printer};
@@ -87,6 +87,7 @@ fn command(cli: &Cli, config: &Config, printer: Printer) -> CommandOutcome {
         Command::Up(args) => server::up(args, config, printer),
         Command::Down(args) => server::down(args, config, printer),
         Command::Backup(args) => backup::run(args, config, printer),
+        Command::Store(command) => store_copy::run(command, config, printer),
         Command::Du(args) => disk_use::run(args, config, printer),
         Command::Prune(args) => pruning::run(args, config, printer),
         Command::Status(args) => server::status(args, config, printer),

@@ -137,6 +137,8 @@ codes! {
     AUDIT_BROKEN = "SM-0532", Input, "the chain of the audit is broken";
     QUOTA = "SM-0533", Platform, "a quota of the tenant is reached";
     CERTIFICATE_ORDER = "SM-0534", Platform, "a certificate cannot be ordered";
+    STORE_FORMAT = "SM-0540", Platform, "the records were written by a newer version";
+    STORE_COPY = "SM-0541", Usage, "records cannot be moved from one store to another";
     NETWORK_MAKE = "SM-0601", Platform, "a job's network could not be made";
     NETWORK_SPEC = "SM-0602", Input, "the specification of a job's network is invalid";
     NETWORK_TAKEN = "SM-0603", Platform, "the network of a job is in use by another job";

@@ -11,6 +11,7 @@
 //! | a server of images alone, inside a command | `image_server` |
 //! | the lead among several controls of one store | `standby` |
 //! | the records, hosts and audit of a platform, and what it goes on with | `start` |
+//! | records that are moved to or from etcd | `store_copy` |
 //!
 //! Invariant: the spawner is started before any thread. It ends after all sandboxes, and before the
 //! networks that it made are closed.
@@ -25,6 +26,7 @@ mod server_user;
 mod settings;
 mod standby;
 mod start;
+pub mod store_copy;
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};

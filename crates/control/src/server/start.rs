@@ -19,11 +19,17 @@ pub(super) async fn records(
     leading: Option<&Leading>,
     ending: &Ending,
 ) -> Result<Records, ErrorReport> {
-    let Some(leading) = leading else {
-        return Records::open(backups::state(&settings.state_dir), !settings.private).await;
+    let records = match leading {
+        None => Records::open(backups::state(&settings.state_dir), !settings.private).await?,
+        Some(leading) => {
+            tokio::spawn(Leading::sweep(leading.store(), ending.over.clone()));
+            leading.records().await?
+        }
     };
-    tokio::spawn(Leading::sweep(leading.store(), ending.over.clone()));
-    leading.records().await
+    if !settings.private {
+        records.note_format().await?;
+    }
+    Ok(records)
 }
 
 /// Opens the logs of functions, which earlier versions kept under other names.

@@ -63,8 +63,8 @@ pub use login::{
 pub use net::{NetCommand, NetLsArgs, NetShowArgs, NetTraceArgs};
 pub use quota::{QuotaCommand, ResetQuotaArgs, SetQuotaArgs};
 pub use server::{
-    BackupArgs, ConfigCommand, DoctorArgs, DownArgs, DuArgs, PruneArgs, ServeArgs, StatusArgs,
-    TopArgs, UpArgs,
+    BackupArgs, ConfigCommand, CopyStoreArgs, DoctorArgs, DownArgs, DuArgs, PruneArgs, ServeArgs,
+    StatusArgs, StoreCommand, TopArgs, UpArgs,
 };
 pub use simulate::{Application, KillSpec, RepairWay, SimulateArgs, TraceArgs, Way};
 pub use sql::SqlArgs;
@@ -155,6 +155,9 @@ pub enum Command {
     Down(DownArgs),
     /// Copy the state of the platform, or restore a copy
     Backup(BackupArgs),
+    /// Move the records of the platform to or from etcd
+    #[command(subcommand, after_help = server::STORE_EXAMPLES)]
+    Store(StoreCommand),
     /// Show what the platform uses of the disk
     Du(DuArgs),
     /// Remove packages, code, versions, results and images that nothing uses

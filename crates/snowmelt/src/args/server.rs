@@ -88,6 +88,21 @@ A copy has the deployed functions, registered UDFs, asynchronous calls and burst
 packages, images and logs beside them in the state folder. A server copies its state each hour if
 it has changed, and keeps the last 5. The file that --restore replaces is kept.";
 
+pub(super) const STORE_EXAMPLES: &str = "\
+Examples:
+  snowmelt store copy --from /var/lib/snowmelt --to etcd://10.0.0.5:2379 --folder /srv/snowmelt
+  snowmelt store copy --from etcd://10.0.0.5:2379 --folder /srv/snowmelt --to /var/lib/snowmelt";
+
+const COPY_EXAMPLES: &str = "\
+Examples:
+  snowmelt store copy --from /var/lib/snowmelt --to etcd://10.0.0.5:2379 --folder /srv/snowmelt
+  snowmelt store copy --from etcds://10.0.0.5:2379/production --to /var/lib/snowmelt
+
+All servers of both stores are stopped before. The source stays as it is, the target must be empty.
+What is copied is read again and compared. A copy that was interrupted goes on when the same command
+runs again; until it is complete, no server starts with the target. Logs, the audit, packages and
+images stay where they are. How etcd is reached is set as for a server (store.ca, store.user).";
+
 /// `snowmelt up`.
 #[derive(Debug, Default, Args)]
 #[command(after_help = UP_EXAMPLES)]
@@ -159,6 +174,31 @@ pub struct BackupArgs {
     /// Put a copy in the place of the state, which no server may use
     #[arg(long)]
     pub restore: bool,
+}
+
+/// `snowmelt store`.
+#[derive(Debug, Subcommand)]
+pub enum StoreCommand {
+    /// Copy the records of a platform from its state folder to etcd, or back
+    #[command(after_help = COPY_EXAMPLES)]
+    Copy(CopyStoreArgs),
+}
+
+/// `snowmelt store copy`.
+#[derive(Debug, Args)]
+pub struct CopyStoreArgs {
+    /// Store to copy: a state folder, or etcd://HOST:PORT,…/PREFIX
+    #[arg(long, value_name = "STORE")]
+    pub from: String,
+    /// Store that gets the copy, and is empty: etcd, or a state folder
+    #[arg(long, value_name = "STORE")]
+    pub to: String,
+    /// Folder that the controls of etcd share [default: store.folder]
+    #[arg(long, value_name = "FOLDER")]
+    pub folder: Option<PathBuf>,
+    /// Format of the result
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub output: ListFormat,
 }
 
 /// `snowmelt du`.

@@ -1,6 +1,6 @@
 //! The settings of the store of a platform's records.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use snowmelt_control::server::{EtcdSettings, StoreSettings};
 use snowmelt_types::ErrorReport;
@@ -50,8 +50,16 @@ impl StoreConfig {
     /// `SM-0110` for settings that are wrong or contradict each other.
     pub fn settings(&self) -> Result<Option<StoreSettings>, ErrorReport> {
         let Some(url) = &self.url else { return Ok(None) };
+        self.at(&url.value, None).map(Some)
+    }
+
+    /// The settings of a store at another location, or with another folder.
+    ///
+    /// # Errors
+    /// `SM-0110` for settings that are wrong or contradict each other.
+    pub fn at(&self, url: &str, folder: Option<&Path>) -> Result<StoreSettings, ErrorReport> {
         let of = |file: &Option<ConfigValue<PathBuf>>| file.as_ref().map(|file| file.value.clone());
-        let etcd = EtcdSettings::parse(&url.value);
+        let etcd = EtcdSettings::parse(url);
         let etcd = EtcdSettings {
             ca: of(&self.ca),
             certificate: of(&self.certificate),
@@ -61,11 +69,12 @@ impl StoreConfig {
             ..etcd.map_err(|problem| wrong(STORE_URL.name, &problem))?
         };
         etcd.check().map_err(|problem| wrong(STORE_URL.name, &problem))?;
-        let Some(folder) = &self.folder else {
+        let known = self.folder.as_ref().map(|folder| &*folder.value);
+        let Some(folder) = folder.or(known) else {
             let problem = "a store in etcd needs a folder that all controls share";
             return Err(wrong(STORE_FOLDER.name, problem)
                 .hint("name one on a shared disk, such as /srv/snowmelt"));
         };
-        Ok(Some(StoreSettings { etcd, folder: folder.value.clone() }))
+        Ok(StoreSettings { etcd, folder: folder.to_owned() })
     }
 }

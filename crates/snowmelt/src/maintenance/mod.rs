@@ -8,6 +8,7 @@
 //! | `pruning` | `snowmelt prune`: removal of what nothing uses |
 //! | `doctor` | `snowmelt doctor`: the requirements of the machine |
 //! | `store` | the row of `snowmelt doctor` about the store of records |
+//! | `store_copy` | `snowmelt store copy`: records to or from etcd |
 //! | `top` | `snowmelt top`: instances, caches and zygotes, as they change |
 
 pub mod audit;
@@ -16,4 +17,5 @@ pub mod disk_use;
 pub mod doctor;
 pub mod pruning;
 mod store;
+pub mod store_copy;
 pub mod top;

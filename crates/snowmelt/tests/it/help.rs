@@ -3,7 +3,7 @@
 use crate::run::TestEnv;
 
 /// The commands, each of which has a help text.
-const COMMANDS: [&str; 79] = [
+const COMMANDS: [&str; 81] = [
     "",
     "sql",
     "fn",
@@ -37,6 +37,8 @@ const COMMANDS: [&str; 79] = [
     "up",
     "down",
     "backup",
+    "store",
+    "store copy",
     "du",
     "prune",
     "status",

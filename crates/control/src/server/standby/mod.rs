@@ -189,6 +189,26 @@ async fn lead(
     led
 }
 
+/// Leads without serving, so that no control of the store does meanwhile.
+pub(super) async fn lead_alone(store: &StoreSettings, says: &str) -> Result<Leading, ErrorReport> {
+    let failed = |error: Error| error.report();
+    let etcd = Etcd::new(store.etcd.clone()).map_err(failed)?;
+    let says = Bytes::from(says.to_owned());
+    if let Ok(lead) = etcd.try_lead(LEAD, &says).await.map_err(failed)? {
+        return leading(lead, store, etcd.place());
+    }
+    // The lead of a process that was killed ends by itself.
+    etcd.await_no_leader(LEAD).await.map_err(failed)?;
+    match etcd.try_lead(LEAD, &says).await.map_err(failed)? {
+        Ok(lead) => leading(lead, store, etcd.place()),
+        Err(other) => {
+            let message = format!("`{}` leads with the records in {}", named(&other), etcd.place());
+            Err(ErrorReport::new(Code::LEADER_OTHER, message)
+                .hint("stop all controls of the store first: `snowmelt down`"))
+        }
+    }
+}
+
 fn leading(lead: Lead, store: &StoreSettings, place: String) -> Result<Leading, ErrorReport> {
     let folder = store.folder.join(RECORDS);
     let records = LongValues::new(Arc::new(lead.store()), &folder, LONGEST);

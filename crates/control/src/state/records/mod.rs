@@ -7,6 +7,7 @@
 
 mod call_writes;
 mod calls;
+pub(crate) mod format;
 mod functions;
 mod hosts;
 mod index;
@@ -94,17 +95,20 @@ impl Records {
     /// Opens the records in a file, which the first write creates. `hold` keeps the file open for
     /// this process only.
     pub async fn open(path: PathBuf, hold: bool) -> Result<Self, ErrorReport> {
-        let older = Some(migration::layout());
         if !hold {
+            let older = Some(migration::layout());
             let file = Redb::visit(path, older);
+            format::check_visited(&file).await?;
             let visited = Self::new(Arc::new(file.clone()), CallIndex::default()).in_file(file);
             return Ok(Self { is_held: false, ..visited });
         }
-        let at = path.clone();
-        let opening = tokio::task::spawn_blocking(|| Redb::hold(path, older, Clock::real()));
-        let file = opening.await.map_err(panicked)?;
-        let file = file.map_err(|error| backups::explained(&at, &error))?;
+        let file = hold_file(path).await?;
         Ok(Self::over(Arc::new(file.clone())).await?.in_file(file))
+    }
+
+    /// Notes which versions can read the records, before any is written.
+    pub async fn note_format(&self) -> Result<(), ErrorReport> {
+        format::note(&*self.store).await
     }
 
     /// Returns the file of the records, if they are in one.
@@ -117,7 +121,11 @@ impl Records {
     }
 
     /// Makes the records of a store that no other process uses.
+    ///
+    /// # Errors
+    /// `SM-0540` for records of a newer version, `SM-0541` for a part of a platform's records.
     pub async fn over(store: Arc<dyn Store>) -> Result<Self, ErrorReport> {
+        format::check(&*store).await?;
         let index = calls::load(&*store).await?;
         Ok(Self::new(store, index))
     }
@@ -132,6 +140,15 @@ impl Records {
         let entry = self.store.get(key).await.map_err(|error| error.report())?;
         entry.map(|entry| parse(&entry)).transpose()
     }
+}
+
+/// Opens the file of records for this process only.
+pub(crate) async fn hold_file(path: PathBuf) -> Result<Redb, ErrorReport> {
+    let at = path.clone();
+    let older = Some(migration::layout());
+    let opening = tokio::task::spawn_blocking(|| Redb::hold(path, older, Clock::real()));
+    let file = opening.await.map_err(panicked)?;
+    file.map_err(|error| backups::explained(&at, &error))
 }
 
 /// Maps every entry of a prefix, which is read in pages.
