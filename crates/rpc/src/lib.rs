@@ -36,4 +36,4 @@ pub use membership::{Credential, Meant};
 pub use problem::Problem;
 pub use server::Peer;
 pub use trace::RequestId;
-pub use version::version;
+pub use version::{check_protocol, protocol, version};

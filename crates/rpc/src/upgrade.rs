@@ -22,6 +22,7 @@ use snowmelt_types::{Code, ErrorReport};
 use crate::client::{connect_tcp, problem, unreachable, watch};
 use crate::membership::TERM;
 use crate::trace::Outgoing;
+use crate::version::{PROTOCOL_HEADER, protocol};
 use crate::{Endpoint, HostStream, HostTarget, Problem};
 
 /// The name of what is spoken instead of HTTP.
@@ -55,7 +56,8 @@ async fn request(target: &HostTarget, path: &str) -> Result<HostStream, ErrorRep
         .uri(path)
         .header(header::HOST, "snowmelt")
         .header(header::CONNECTION, "upgrade")
-        .header(header::UPGRADE, PROTOCOL);
+        .header(header::UPGRADE, PROTOCOL)
+        .header(PROTOCOL_HEADER, protocol());
     if let Some(token) = target.credential.token() {
         request = request.header(header::AUTHORIZATION, token.header());
     }

@@ -12,6 +12,9 @@ use utoipa::ToSchema;
 pub struct HostFacts {
     /// The version of the host's binary.
     pub version: String,
+    /// The version of the protocol between control and hosts that it speaks; 0 if it says none.
+    #[serde(default)]
+    pub protocol: u32,
     /// The number of the host's cores.
     pub cores: u32,
     /// Memory that is left for ranks of bursts, in bytes.
@@ -81,9 +84,9 @@ pub struct JoinTokenMade {
     pub expires_ms: u64,
 }
 
-/// A host that joins the cluster, or that says again that it is there.
+/// A host that joins the cluster, or that says again that it is there. One of a newer version may
+/// say more.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct HostJoin {
     /// The name of the host, unique in the cluster.
     pub name: HostName,

@@ -31,6 +31,7 @@ use crate::endpoint::Endpoint;
 pub use crate::endpoint::{InProcess, TlsServer};
 use crate::membership::TERM;
 use crate::trace::Outgoing;
+use crate::version::{PROTOCOL_HEADER, protocol};
 use crate::{Credential, HostTarget, Meant, Token, checksum_errors};
 
 /// The time for which an idle connection is kept. It is less than the time for which any server
@@ -227,6 +228,9 @@ impl Client {
             request = request.header(header::AUTHORIZATION, token.header());
         }
         let host = self.endpoint.host();
+        if host.is_some() {
+            request = request.header(PROTOCOL_HEADER, protocol());
+        }
         if let Some(term) = host.and_then(|host| host.credential.terms().own()) {
             request = request.header(TERM, term);
         }

@@ -14,6 +14,7 @@ use snowmelt_types::{Code, Digest, ErrorReport};
 use super::terms::TERM;
 use super::{Credential, PeerSlot};
 use crate::Problem;
+use crate::version::check_header;
 
 /// The secret that the hosts of a cluster share. It is never logged.
 #[derive(Clone)]
@@ -174,7 +175,9 @@ pub async fn admit(State(credential): State<Credential>, request: Request, next:
     // A host must not end the rule of a leader with a term that it has invented.
     let may_lead = peer.is_none_or(|peer| peer.is_control);
     let terms = credential.terms();
-    match given.and_then(|()| terms.learn(request.headers(), may_lead)) {
+    let whose = peer.map_or("a process", |peer| peer.name.as_str());
+    let spoken = given.and_then(|()| check_header(request.headers(), whose));
+    match spoken.and_then(|()| terms.learn(request.headers(), may_lead)) {
         Ok(()) => {
             let mut answer = next.run(request).await;
             answer.headers_mut().extend(terms.own().map(|term| (TERM, term.into())));

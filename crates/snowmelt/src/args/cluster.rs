@@ -37,6 +37,14 @@ Examples:
   snowmelt hosts rm host-3            its certificate is refused from now on
   snowmelt hosts -o json | jq -r '.[] | select(.state == \"active\").name'";
 
+const DRAIN_EXAMPLES: &str = "\
+Examples:
+  snowmelt hosts drain host-3 --wait && ssh host-3 systemctl restart snowmelt-node
+  snowmelt hosts undrain host-3
+
+Calls and bursts go to other hosts, and those on this one go on. With --wait the command ends when
+nothing runs there: then the host is stopped, upgraded and started without a failed call.";
+
 const TREE_EXAMPLES: &str = "\
 Examples:
   snowmelt tree
@@ -126,7 +134,8 @@ pub struct HostsArgs {
 #[derive(Debug, Subcommand)]
 pub enum HostsCommand {
     /// Give a host no new work; what runs there goes on, and restarts change nothing
-    Drain(HostArgs),
+    #[command(after_help = DRAIN_EXAMPLES)]
+    Drain(DrainArgs),
     /// Give a host new work again
     Undrain(HostArgs),
     /// Remove a host from the cluster at once, whatever runs there
@@ -156,6 +165,16 @@ pub struct JoinTokenArgs {
     /// Use the server at this socket
     #[arg(long, value_name = "SOCKET")]
     pub server: Option<PathBuf>,
+}
+
+/// `snowmelt hosts drain`.
+#[derive(Debug, Args)]
+pub struct DrainArgs {
+    #[command(flatten)]
+    pub host: HostArgs,
+    /// Wait until nothing runs on the host
+    #[arg(long)]
+    pub wait: bool,
 }
 
 /// The arguments of a command about one host.

@@ -39,8 +39,8 @@ use snowmelt_types::Tenant;
 
 pub use audit::{AuditCommand, VerifyAuditArgs};
 pub use cluster::{
-    ClusterCommand, HostArgs, HostsArgs, HostsCommand, JoinTokenArgs, MemberArgs, NodeArgs,
-    TreeArgs, rate,
+    ClusterCommand, DrainArgs, HostArgs, HostsArgs, HostsCommand, JoinTokenArgs, MemberArgs,
+    NodeArgs, TreeArgs, rate,
 };
 pub use functions::{
     AddUdfArgs, BurstArgs, BurstCommand, BurstLsArgs, CallArgs, DeployArgs, EnvironmentArgs,

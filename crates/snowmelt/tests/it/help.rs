@@ -3,7 +3,7 @@
 use crate::run::TestEnv;
 
 /// The commands, each of which has a help text.
-const COMMANDS: [&str; 81] = [
+const COMMANDS: [&str; 83] = [
     "",
     "sql",
     "fn",
@@ -37,6 +37,8 @@ const COMMANDS: [&str; 81] = [
     "up",
     "down",
     "backup",
+    "hosts",
+    "hosts drain",
     "store",
     "store copy",
     "du",

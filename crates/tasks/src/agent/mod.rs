@@ -87,6 +87,7 @@ impl Agent {
         let room = self.inner.room();
         HostFacts {
             version: snowmelt_rpc::version().to_owned(),
+            protocol: snowmelt_rpc::protocol(),
             cores: u32::try_from(cores).unwrap_or(u32::MAX),
             memory: self.inner.memory_left(),
             ranks: self.inner.ranks.load(Ordering::Relaxed),

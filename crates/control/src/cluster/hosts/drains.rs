@@ -67,10 +67,11 @@ impl Hosts {
         hosts
     }
 
-    /// Returns the hosts of a query: this one, which takes part in all queries, and the others that
-    /// get new work, unless the query runs on one host.
+    /// Returns the hosts of a query: this one, which takes part in all queries, and the others of the
+    /// same build that get new work, unless the query runs on one host.
     pub fn of_query(&self, is_alone: bool) -> Vec<Arc<ClusterHost>> {
         let others = self.open().into_iter().filter(|host| !is_alone && !host.is_local());
+        let others = others.filter(|host| host.is_of_this_build());
         std::iter::once(self.local()).chain(others).collect()
     }
 

@@ -13,7 +13,7 @@ use snowmelt_node::{MAX_ANSWER, TreePlace};
 use snowmelt_rpc::client::{self, NO_BODY};
 use snowmelt_rpc::membership::Removed;
 use snowmelt_rpc::membership::authority::SigningRequest;
-use snowmelt_rpc::{Client, Credential, HostStream, HostTarget, Meant, upgrade};
+use snowmelt_rpc::{Client, Credential, HostStream, HostTarget, Meant, check_protocol, upgrade};
 use snowmelt_tasks::agent::api::{
     CodePresence, EndsFrom, FunctionCall, FunctionEnd, HeldImage, JobPart, PartCalls, PartEnds,
     PartOpen, PartReady, PrepareFunction, ReadyWithin, RouteFound, RouteTo, UploadCode,
@@ -43,7 +43,10 @@ impl Remote {
     /// Tells control that this host is up.
     pub async fn join(&self, join: &HostJoin) -> Result<ReportTaken, ErrorReport> {
         // A control that vanished in between would never answer, not even when it is back.
-        self.within(ANSWER_TIMEOUT, self.http.json(Method::POST, "/v1/hosts", Some(join))).await
+        let asked = self.http.json(Method::POST, "/v1/hosts", Some(join));
+        let taken: ReportTaken = self.within(ANSWER_TIMEOUT, asked).await?;
+        check_protocol("control", taken.protocol)?;
+        Ok(taken)
     }
 
     /// Asks control for the first certificate of this host.
@@ -94,12 +97,13 @@ pub(crate) struct ControlClock {
 
 /// The answer of control to the report of a host.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ReportTaken {
     /// The hosts that were removed.
     pub removed: Removed,
     /// Whether it is sure that this control leads. If not, another one may.
     pub is_sure: bool,
+    /// The version of the protocol that control speaks.
+    pub protocol: u32,
 }
 
 #[async_trait]

@@ -88,7 +88,8 @@ async fn join(
     is_own(peer.as_deref(), &join.name)?;
     parts.hosts.join(join)?;
     let is_sure = parts.lead.as_ref().is_none_or(LeadWatch::is_sure);
-    let taken = ReportTaken { removed: parts.hosts.removed(), is_sure };
+    let protocol = snowmelt_rpc::protocol();
+    let taken = ReportTaken { removed: parts.hosts.removed(), is_sure, protocol };
     Ok(axum::Json(taken).into_response())
 }
 

@@ -100,13 +100,11 @@ impl Hosts {
             return Err(ErrorReport::new(Code::HOST_REFUSED, "this platform takes no hosts")
                 .hint("start it with `snowmelt up --listen ADDRESS`"));
         };
-        let ours = snowmelt_rpc::version();
-        if join.facts.version != ours {
-            let theirs = &join.facts.version;
-            let message = format!("{} is of version {theirs}, control of {ours}", join.name);
-            return Err(ErrorReport::new(Code::HOST_REFUSED, message)
-                .hint("run the same build of snowmelt on all hosts"));
-        }
+        let whose = format!("{} of version {}", join.name, join.facts.version);
+        // A host of a later version might say none.
+        snowmelt_rpc::check_protocol(&whose, join.facts.protocol).inspect_err(|refused| {
+            tracing::warn!(host = %join.name, %refused, "a host is not let in");
+        })?;
         if join.name == self.local.name {
             return Err(self.taken(&join.name, "control itself"));
         }
@@ -120,7 +118,8 @@ impl Hosts {
             }
             Some(host) => host.take_report(join),
             None => {
-                tracing::info!(host = %join.name, %address, "a host joined");
+                let version = &join.facts.version;
+                tracing::info!(host = %join.name, %address, version, "a host joined");
                 let meant = Meant::Host(join.name.clone());
                 let agent = Arc::new(Remote::new(address, meant, credential.clone()));
                 let host = ClusterHost::new(agent, join, &self.clock, &self.drained);
@@ -245,6 +244,12 @@ impl ClusterHost {
         self.agent
             .local_facts()
             .map_or_else(|| self.lock().join.facts.expelled.clone(), |state| state.expelled)
+    }
+
+    /// Returns whether the host runs the program of control, of the same build. Only such hosts
+    /// take part in queries, whose plans are those of one build.
+    pub fn is_of_this_build(&self) -> bool {
+        self.is_local() || self.lock().join.facts.version == snowmelt_rpc::version()
     }
 
     /// Returns whether the host is the one of this process.

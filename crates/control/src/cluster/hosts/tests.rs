@@ -4,7 +4,9 @@ use super::*;
 use crate::platform::rig::idle_platform;
 
 fn join(name: &str, address: &str, facts: HostFacts) -> HostJoin {
-    let facts = HostFacts { version: snowmelt_rpc::version().to_owned(), overcommit: 1, ..facts };
+    let version = snowmelt_rpc::version().to_owned();
+    let protocol = snowmelt_rpc::protocol();
+    let facts = HostFacts { version, protocol, overcommit: 1, ..facts };
     let name = name.to_owned().try_into().unwrap();
     HostJoin { name, address: Some(address.parse().unwrap()), facts }
 }
@@ -47,4 +49,30 @@ async fn a_host_may_ask_again_whose_name_another_one_has() {
     // Control does not go away for it.
     let of_control = join("control", "192.0.2.8:7071", HostFacts::default());
     assert!(!hosts.join(of_control).unwrap_err().retryable);
+}
+
+#[tokio::test]
+async fn hosts_one_version_apart_join_and_take_no_part_in_queries() {
+    let idle = idle_platform().await;
+    let agent = Agent::new(idle.platform.node.clone(), None);
+    let token = Some(Token::new("sixteen-characters").unwrap().into());
+    let hosts = Hosts::new("control".to_owned().try_into().unwrap(), agent, token, None).unwrap();
+    hosts.join(join("two", "192.0.2.2:7070", HostFacts::default())).unwrap();
+    let mut newer = join("three", "192.0.2.3:7070", HostFacts::default());
+    newer.facts.version = "9.9.9".to_owned();
+    newer.facts.protocol += 1;
+    hosts.join(newer.clone()).unwrap();
+    let names = |hosts: Vec<Arc<ClusterHost>>| {
+        let mut names: Vec<_> = hosts.iter().map(|host| host.name.to_string()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(hosts.open()), ["control", "three", "two"]);
+    assert_eq!(names(hosts.of_query(false)), ["control", "two"]);
+    for far in [0, newer.facts.protocol + 1] {
+        newer.facts.protocol = far;
+        let refused = hosts.join(newer.clone()).unwrap_err();
+        assert!(refused.code == Code::HOST_REFUSED.code && !refused.retryable, "{refused}");
+        assert!(refused.message.contains("three of version 9.9.9"), "{refused}");
+    }
 }

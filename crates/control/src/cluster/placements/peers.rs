@@ -50,7 +50,7 @@ fn boxed(placed: PlacedTask) -> Box<dyn TaskPlace> {
 impl Peers for QueryPeers {
     fn others(&self) -> Vec<Arc<dyn Peer>> {
         let all = self.hosts.all().into_iter().filter(|_| !self.is_alone);
-        let others = all.filter(|host| !host.is_local());
+        let others = all.filter(|host| !host.is_local() && host.is_of_this_build());
         others.map(|host| host as Arc<dyn Peer>).collect()
     }
 

@@ -87,7 +87,7 @@ impl State {
             || self.scheduler.has_tasks(&host.name);
         let works = is_placed || host.facts.works();
         match host.state {
-            HostState::Drained if host.calls > 0 => HostState::Draining,
+            HostState::Drained if works => HostState::Draining,
             // Control's own host has all functions.
             HostState::Active if host.name == *own || works => HostState::Active,
             HostState::Active if !self.scheduler.has_functions(&host.name) => HostState::Free,

@@ -46,8 +46,10 @@ fn name(name: &str) -> HostName {
 
 fn join(hosts: &Hosts, host: &str, functions: u64) {
     let version = snowmelt_rpc::version().to_owned();
+    let protocol = snowmelt_rpc::protocol();
     let facts = HostFacts {
         version,
+        protocol,
         cores: 8,
         memory: functions,
         functions,
