@@ -72,9 +72,12 @@ pub(super) async fn serve_others(
     tokio::spawn(certificate.clone().order(shared, has_standbys, ending.over.clone()));
     let certificate = certificate.shown();
     let router = gateway::router(Arc::clone(platform), Door::Network(tokens, issuers));
-    let relayed = server::serve(relayed, router.clone(), server::TENANTS, ending.clone());
-    let own = gateway::remote_clients::serve(listener, certificate, router, ending.clone());
-    tokio::join!(relayed, own).1
+    let relayed = async {
+        server::serve(relayed, router.clone(), server::TENANTS, ending.clone()).await;
+        Ok(())
+    };
+    let own = gateway::remote_clients::serve(listener, certificate, router.clone(), ending.clone());
+    tokio::try_join!(relayed, own).map(|_| ())
 }
 
 /// Ends all sandboxes of a server, and removes its sockets.

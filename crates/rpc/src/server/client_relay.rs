@@ -13,9 +13,11 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::Request;
+use axum::http::{HeaderValue, header};
+use axum::middleware::map_response;
 use axum::response::Response;
 use snowmelt_types::{Code, ErrorReport};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{Mutex, mpsc, watch};
 
 use crate::server::{AcceptedConnection, Bounds, Ending, Listener, accept_all, connection, routed};
@@ -34,6 +36,9 @@ const PIECE: usize = 64 << 10;
 /// The limit on the time between the connection of a control and the address of the client.
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The limit on the time in which a client takes the end of its connection.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// The most connections that wait to be served.
 const MAX_WAITING: usize = 64;
 
@@ -48,12 +53,19 @@ impl ClientRelay {
     /// Carries clients to the control that leads. These routes answer supervisors, and all clients
     /// while no control leads that can be reached.
     pub fn new(leader: watch::Receiver<Option<HostTarget>>, own: Router) -> Self {
-        Self { leader, own: routed(own) }
+        // The next request on a connection is not for this control.
+        let closing = async |mut answer: Response| {
+            answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            answer
+        };
+        Self { leader, own: routed(own.layer(map_response(closing))) }
     }
 
     /// Serves until it is asked to end and every connection has ended.
     pub async fn serve<L: Listener>(self, listener: L, bounds: Bounds, ending: Ending) {
         let relay = Arc::new(self);
+        // Clients are counted by the control that leads, which knows whose they are.
+        let bounds = Bounds { of_holder: None, ..bounds };
         let of_each = ending.clone();
         let each = move |accepted, admission| {
             let relay = Arc::clone(&relay);
@@ -88,11 +100,10 @@ impl ClientRelay {
             None => None,
         };
         if let Some(mut far) = opened {
-            // The control that leads closes those who show no key.
+            // The control that leads closes those who show no key, and then this side is closed too.
             admission.give(None).map_err(|refused| io::Error::other(refused.message))?;
             far.write_all(&first).await?;
-            tokio::io::copy_bidirectional_with_sizes(&mut stream, &mut far, PIECE, PIECE).await?;
-            return Ok(());
+            return exchange(stream, far).await;
         }
         let (reading, writing) = tokio::io::split(stream);
         let stream = tokio::io::join(Cursor::new(first).chain(reading), writing);
@@ -100,6 +111,33 @@ impl ClientRelay {
         connection(accepted, self.own.clone(), bounds, admission, ending).await;
         Ok(())
     }
+}
+
+/// Carries bytes both ways until the control that leads has ended its side. What a client does then
+/// is not waited for: it may do nothing for ever.
+async fn exchange(
+    near: impl AsyncRead + AsyncWrite + Unpin,
+    mut far: HostStream,
+) -> io::Result<()> {
+    let (from_client, mut to_client) = tokio::io::split(near);
+    let (from_leader, mut to_leader) = far.split();
+    let mut from_client = BufReader::with_capacity(PIECE, from_client);
+    let mut from_leader = BufReader::with_capacity(PIECE, from_leader);
+    let there = async {
+        tokio::io::copy_buf(&mut from_client, &mut to_leader).await?;
+        to_leader.shutdown().await
+    };
+    let back = async {
+        tokio::io::copy_buf(&mut from_leader, &mut to_client).await?;
+        let _ = tokio::time::timeout(END_TIMEOUT, to_client.shutdown()).await;
+        Ok(())
+    };
+    let mut back = std::pin::pin!(back);
+    tokio::select! {
+        ended = back.as_mut() => return ended,
+        sent = there => sent?,
+    }
+    back.await
 }
 
 /// Reads as many bytes as tell a supervisor from others, or all that there are.
@@ -336,6 +374,31 @@ mod tests {
         leader.send_replace(Some(gone));
         let answered = asked(address, "/who").await;
         assert!(answered.starts_with("HTTP/1.1 503") && answered.ends_with("away"), "{answered}");
+    }
+
+    #[tokio::test]
+    async fn a_client_that_stays_silent_is_closed_with_the_leaders_side() {
+        let Standby { address, leader, ending: _ending } = standing_by().await;
+        leader.send_replace(Some(leading("one").await));
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        // The leader answers, and closes; the client keeps its side open.
+        stream.write_all(request("/who", "connection: close\r\n").as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.ends_with("203.0.113.9"), "{answer}");
+        while stream.write_all(b"x").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_of_a_supervisor_is_closed_after_its_answer() {
+        let Standby { address, leader, ending: _ending } = standing_by().await;
+        leader.send_replace(Some(leading("one").await));
+        let stream = TcpStream::connect(address).await.unwrap();
+        let both =
+            said(stream, &format!("{}{}", request("/healthz", ""), request("/who", ""))).await;
+        assert!(both.ends_with("lives"), "{both}");
     }
 
     #[tokio::test]

@@ -42,7 +42,7 @@ impl LeaderClock {
     pub async fn follow(self, mut leader: watch::Receiver<Option<HostTarget>>) {
         loop {
             let target = leader.borrow_and_update().clone();
-            self.lock().failures = 0;
+            *self.lock() = ClockSeen::default();
             let looking = async {
                 while let Some(target) = &target {
                     self.look(target).await;

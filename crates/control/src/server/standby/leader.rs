@@ -78,7 +78,9 @@ impl KnownLeader {
         let Ok(ControlName { listen, .. }) = text.parse();
         // An address of all networks is none that others reach.
         let listen = listen.filter(|listen| !listen.ip().is_unspecified());
-        let target = listen.zip(self.credential.clone()).map(|reached| {
+        // What clients say has keys in it, and is carried over encrypted connections only.
+        let credential = self.credential.clone().filter(Credential::is_encrypted);
+        let target = listen.zip(credential).map(|reached| {
             let (address, credential) = reached;
             HostTarget { address, meant: Meant::Control, credential }
         });
@@ -125,8 +127,8 @@ mod tests {
 
     #[test]
     fn the_leader_of_now_is_known() {
-        let token = Token::new("0123456789abcdef").unwrap();
-        let known = KnownLeader::new(Some(Credential::from(token)));
+        let encrypted = Credential::joining("00".repeat(32)).unwrap();
+        let known = KnownLeader::new(Some(encrypted));
         let target = known.target();
         assert!(target.borrow().is_none());
         for (says, address) in [
@@ -140,5 +142,9 @@ mod tests {
             assert_eq!(found.as_deref(), address);
             assert_eq!(known.name(), says);
         }
+        let token = Token::new("0123456789abcdef").unwrap();
+        let plain = KnownLeader::new(Some(Credential::from(token)));
+        plain.is(&OtherLead { says: Bytes::from("one at 10.0.0.1:7070"), term: Revision(7) });
+        assert!(plain.target().borrow().is_none(), "keys of clients are sent over TLS only");
     }
 }

@@ -16,7 +16,7 @@ mod clock;
 mod doors;
 mod leader;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -24,7 +24,7 @@ use snowmelt_node::Node;
 use snowmelt_rpc::server::Ending;
 use snowmelt_store::etcd::{Etcd, Lead, LeadWatch};
 use snowmelt_store::{Error, LongValues};
-use snowmelt_types::{ErrorReport, Report};
+use snowmelt_types::{Code, ErrorReport, Report};
 use tokio_util::sync::CancellationToken;
 
 use super::own_cluster::standby_credential;
@@ -202,7 +202,8 @@ pub(super) async fn lead_alone(store: &StoreSettings, says: &str) -> Result<Lead
     match etcd.try_lead(LEAD, &says).await.map_err(failed)? {
         Ok(lead) => leading(lead, store, etcd.place()),
         Err(other) => {
-            let message = format!("`{}` leads with the records in {}", named(&other), etcd.place());
+            let leader = String::from_utf8_lossy(&other.says);
+            let message = format!("`{leader}` leads with the records in {}", etcd.place());
             Err(ErrorReport::new(Code::LEADER_OTHER, message)
                 .hint("stop all controls of the store first: `snowmelt down`"))
         }
