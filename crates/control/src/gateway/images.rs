@@ -19,7 +19,7 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::answers::HandlerResult;
 use crate::access::identity::Identity;
-use crate::images::{Images, Incoming};
+use crate::images::{Images, Incoming, Place};
 
 /// Returns the routes of images.
 pub(crate) fn router(images: Images) -> Router {
@@ -70,12 +70,15 @@ async fn convert(
     identity: Identity,
     request: Request,
 ) -> HandlerResult {
+    let images = own(&images, &identity)?;
+    // Before a byte of the image is read.
+    let place = identity.is_remote().then(|| images.place_of_remote()).transpose()?;
     let mut incoming = Incoming::new(request.into_body());
     let request: ConversionRequest = incoming.head().await?;
     if let ImageSource::Registry(from) = &request.source {
         identity.check_registry(from)?;
     }
-    lines(own(&images, &identity)?.convert(request, incoming, identity.member()))
+    held(place, images.convert(request, incoming, identity.member()))
 }
 
 async fn pull(
@@ -152,7 +155,13 @@ async fn remove(
 /// Answers with the events of work as lines of JSON. A client that disconnects drops the receiver,
 /// which ends the work.
 fn lines(events: Receiver<ImageEvent>) -> HandlerResult {
-    let lines = ReceiverStream::new(events).map(|event| {
+    held(None, events)
+}
+
+/// Answers as [`lines`], and holds a place until the work has ended.
+fn held(place: Option<Place>, events: Receiver<ImageEvent>) -> HandlerResult {
+    let lines = ReceiverStream::new(events).map(move |event| {
+        let _held = &place;
         let mut line = serde_json::to_vec(&event)?;
         line.push(b'\n');
         Ok::<_, serde_json::Error>(Bytes::from(line))

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use snowmelt_image::exchange;
+use snowmelt_image::manifest::Descriptor;
 use snowmelt_image::source::{OciLayout, Reference};
 use snowmelt_node::TenantImages;
 use snowmelt_types::{ErrorReport, Tenant};
@@ -53,13 +54,29 @@ fn divide(state: &Path, uses: &ImageUses) -> Result<(), ErrorReport> {
             let tenants: BTreeSet<Tenant> = by_user.into_iter().chain(users).collect();
             for tenant in tenants.iter().filter(|tenant| **tenant != Tenant::default()) {
                 let own = TenantImages::new(state, tenant).layout_folder();
-                let own = OciLayout::create(&own).map_err(reported)?;
-                exchange::share(&all, &manifest, &own).map_err(reported)?;
-                own.tag(&name, &manifest).map_err(reported)?;
+                if let Err(error) = give(&all, &name, &manifest, &own) {
+                    // The others get theirs.
+                    tracing::warn!(%name, %tenant, %error, "an image is not given to its tenant");
+                }
             }
         }
     }
     TenantImages::set_divided(state).map_err(reported)
+}
+
+/// Gives a tenant an image, unless the tenant has one of that name already.
+fn give(
+    all: &OciLayout,
+    name: &str,
+    manifest: &Descriptor,
+    own: &Path,
+) -> Result<(), snowmelt_image::Error> {
+    let own = OciLayout::create(own)?;
+    if own.list()?.iter().any(|found| found.0.as_deref() == Some(name)) {
+        return Ok(());
+    }
+    exchange::share(all, manifest, &own)?;
+    own.tag(name, manifest)
 }
 
 #[cfg(test)]

@@ -37,6 +37,7 @@ use snowmelt_types::{Code, ErrorReport, Report, Tenant};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use crate::access::quotas::{self, Shares};
 use crate::state::backups;
 use crate::state::disk::TenantDisk;
 use crate::state::records::Records;
@@ -48,6 +49,9 @@ pub(crate) use upload::Incoming;
 /// The most long work on images at the same time. More of it waits.
 const JOBS_AT_ONCE: u32 = 8;
 
+/// The most long work that a tenant has by way of other hosts at the same time.
+const MAX_REMOTE_JOBS: u64 = 2;
+
 /// How long cancelled work may take to remove its partial files. The next command removes any that
 /// it leaves.
 pub(crate) const END_TIMEOUT: Duration = Duration::from_secs(5);
@@ -58,6 +62,8 @@ pub(crate) struct Images {
     state_dir: PathBuf,
     stores: ImageStores,
     running: Arc<Semaphore>,
+    /// The places of tenants on other hosts for long work.
+    remote: Shares,
     /// Cancelled to end all work.
     over: CancellationToken,
     /// The records of deployed functions, where the platform holds them open.
@@ -65,6 +71,12 @@ pub(crate) struct Images {
     /// The shares of tenants in the disk, where the platform has quotas.
     disk: Option<TenantDisk>,
 }
+
+/// A place for long work of a client on another host, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Place(
+    #[expect(dead_code, reason = "held until it is dropped")] quotas::TenantShare,
+);
 
 /// The share of a tenant in the disk.
 #[derive(Debug)]
@@ -78,7 +90,9 @@ impl Images {
     pub fn new(state_dir: &Path, settings: ImageSettings, over: CancellationToken) -> Self {
         let running = Arc::new(Semaphore::new(JOBS_AT_ONCE as usize));
         let stores = ImageStores::new(state_dir, settings);
-        Self { state_dir: state_dir.to_owned(), stores, running, over, records: None, disk: None }
+        let remote = Shares::new(MAX_REMOTE_JOBS);
+        let state_dir = state_dir.to_owned();
+        Self { state_dir, stores, running, remote, over, records: None, disk: None }
     }
 
     /// Returns the service for a tenant.
@@ -95,6 +109,21 @@ impl Images {
     /// tenants in the disk.
     pub fn beside(self, records: &Records, disk: &TenantDisk) -> Self {
         Self { records: Some(records.clone()), disk: Some(disk.clone()), ..self }
+    }
+
+    /// Takes a place for long work of a client on another host, which holds pieces of what is sent in
+    /// memory.
+    ///
+    /// # Errors
+    /// `SM-0514` if the tenant has as many as it may.
+    pub fn place_of_remote(&self) -> Result<Place, ErrorReport> {
+        let tenant = self.stores.images().tenant();
+        self.remote.take(tenant, 1).map(Place).ok_or_else(|| {
+            let message = format!(
+                "tenant `{tenant}` has {MAX_REMOTE_JOBS} conversions by other hosts, which are the most"
+            );
+            ErrorReport::new(Code::NO_ROOM, message).hint("try again when one has ended")
+        })
     }
 
     fn share(&self) -> Option<TenantShare> {

@@ -10,13 +10,12 @@
 //! |---|---|
 //! | a client on its connection, and clients that no descriptor can reach | `client`, `watch`, `relay` |
 //! | the leased instance, of a function or a UDF | `lease`, `udf` |
-//! | how many each tenant may have; requests while another control leads | `shares`, `refusal` |
+//! | requests while another control leads | `refusal` |
 
 mod client;
 mod lease;
 mod refusal;
 mod relay;
-mod shares;
 mod udf;
 mod watch;
 
@@ -40,6 +39,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::access::identity::Identity;
 use crate::access::key::KeyLife;
+use crate::access::quotas::Shares;
 use crate::access::redaction::Folders;
 use crate::cluster::placements::{Acquired, Callee, Placements, Ran};
 use crate::functions::Functions;
@@ -52,7 +52,6 @@ use client::{Keep, LeaseClient, broken};
 use lease::{LeasePlace, LeasedInstance, Out};
 pub(crate) use refusal::refuse_all;
 use relay::RelayConnection;
-use shares::Shares;
 use udf::LeasedUdf;
 use watch::LeaseConnection;
 

@@ -12,11 +12,13 @@
 //! | `tenant` | the quotas of one tenant |
 //! | `guards` | amounts that are taken, until they are dropped |
 //! | `query` | the tasks of a query |
+//! | `shares` | how many each tenant may have of what has a fixed number of places |
 
 mod guards;
 mod query;
 mod rate;
 mod rooms;
+mod shares;
 mod tenant;
 #[cfg(test)]
 mod tests;
@@ -35,6 +37,7 @@ use guards::HeldBytes;
 pub(crate) use guards::{BegunCalls, BegunQuery, FunctionPlace, HeldRoom};
 use query::QueryShare;
 pub(crate) use rooms::{RoomAmount, RoomHolder};
+pub(crate) use shares::{Shares, TenantShare};
 use tenant::TenantQuotas;
 
 /// The bytes of bodies that a tenant may have in flight unless the configuration says otherwise: as
