@@ -94,7 +94,8 @@ pub fn embedded_settings(config: &Config) -> Result<ServerSettings, ErrorReport>
 pub fn node_settings(config: &Config) -> Result<ServerSettings, ErrorReport> {
     let name = cluster::name(config)?;
     let networks_dir = Some(config.state.value.join("networks").join(name.as_str()));
-    Ok(ServerSettings { networks_dir, ..settings(config, None)? })
+    // A node of root gives up nothing yet, so it trusts nobody else's packages.
+    Ok(ServerSettings { networks_dir, trusted: None, ..settings(config, None)? })
 }
 
 /// Settings of the server that commands find.

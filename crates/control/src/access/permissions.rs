@@ -60,9 +60,9 @@ impl UserGroup {
 
 /// Folders of the state that members of the group, who may pass through the state folder, may not
 /// enter: code, files and rows of all tenants.
-const CLOSED: [&str; 10] = [
-    "backups", "bursts", "code", "exchange", "files", "footers", "known", "logs", "tenants",
-    "udf-logs",
+const CLOSED: [&str; 13] = [
+    "backups", "blocks", "bursts", "code", "exchange", "files", "footers", "images", "known",
+    "logs", "raw", "tenants", "udf-logs",
 ];
 
 /// Makes the state folder, or closes an existing one: only its owner may enter, and members of the

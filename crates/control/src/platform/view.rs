@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 
 use snowmelt_api::{
-    CallFigures, Figures, ImportFigures, NodeFigures, PoolStatus, QuotaKind, QuotaUse, Status,
-    ZygoteFigures,
+    CallFigures, Figures, ImportFigures, NodeFigures, PoolStatus, QuotaKind, QuotaUse,
+    SpawnerHealth, Status, ZygoteFigures,
 };
 use snowmelt_types::{ErrorReport, Tenant};
 
@@ -39,6 +39,8 @@ impl GatewayPlatform {
             functions: short(functions.count() as u64),
             pool: PoolStatus { is_elastic: false, failure: None, retry_ms: None, ..pool },
             store: String::new(),
+            spawner: SpawnerHealth::default(),
+            pid: if identity.is_remote() { 0 } else { all.pid },
             socket,
             ..all
         })

@@ -105,8 +105,9 @@ impl ServerProcess {
     /// Warns of files that the server reads again later, and that its user may not read.
     fn warn_of_unreadable(&self, user: &ServerUser) {
         let settings = &self.settings;
-        let files = settings.remote.as_ref().map(|remote| [&remote.files.chain, &remote.files.key]);
-        let files = files.into_iter().flatten().chain(&settings.images.ca_file);
+        let remote = settings.remote.as_ref();
+        let files = remote.map(|remote| remote.certificate.files()).unwrap_or_default();
+        let files = files.into_iter().chain(&settings.images.ca_file);
         for path in files.chain([&settings.secrets_dir]) {
             // With the number of the user, which is that of this process now.
             if rustix::fs::access(path, Access::READ_OK) == Err(Errno::ACCESS) {

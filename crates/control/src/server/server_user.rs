@@ -4,7 +4,7 @@
 //! nothing else of the machine changes its owner.
 
 use std::collections::HashMap;
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -151,7 +151,13 @@ impl ServerUser {
         let is_own = || -> std::io::Result<bool> {
             let found = folder.metadata()?;
             let is_closed = found.mode() & 0o077 == 0;
-            Ok(found.uid() == 0 && (is_closed || folder.read_dir()?.next().is_none()))
+            for entry in folder.read_dir()? {
+                // A folder of another program, such as auditd's, stays whose it is.
+                if !is_closed || !is_of_audit(&entry?.file_name()) {
+                    return Ok(false);
+                }
+            }
+            Ok(found.uid() == 0)
         };
         match is_own() {
             Ok(true) => self.own(folder, FileLinks::Kept),
@@ -273,6 +279,12 @@ fn text(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
+/// Whether a file in the folder of the audit is the audit's.
+fn is_of_audit(name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    name.starts_with("audit") && name.ends_with(".jsonl") || name.starts_with("collector.")
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
@@ -326,16 +338,22 @@ mod tests {
             owner(&path)
         };
         let open = std::fs::Permissions::from_mode(0o755);
-        for name in ["closed", "logs", "empty"] {
+        for name in ["closed", "logs", "empty", "other"] {
             std::fs::create_dir(folder.path().join(name)).unwrap();
             std::fs::set_permissions(folder.path().join(name), open.clone()).unwrap();
         }
         for name in ["closed", "logs"] {
             std::fs::write(folder.path().join(name).join("audit.jsonl"), "").unwrap();
         }
+        for name in ["audit.log", "audit.jsonl"] {
+            std::fs::write(folder.path().join("other").join(name), "").unwrap();
+        }
         let closed = std::fs::Permissions::from_mode(0o700);
-        std::fs::set_permissions(folder.path().join("closed"), closed).unwrap();
-        assert_eq!(["new/audit", "closed", "empty", "logs"].map(own), [4321, 4321, 4321, 0]);
+        for name in ["closed", "other"] {
+            std::fs::set_permissions(folder.path().join(name), closed.clone()).unwrap();
+        }
+        let owners = ["new/audit", "closed", "empty", "logs", "other"].map(own);
+        assert_eq!(owners, [4321, 4321, 4321, 0, 0]);
         assert_eq!(owner(&folder.path().join("closed/audit.jsonl")), 4321);
         assert_eq!(owner(&folder.path().join("new")), 0, "what leads there stays root's");
     }

@@ -35,7 +35,8 @@ pub fn checks(config: &Config, printer: Printer) -> FoundServer {
     let asked = platform::with(server, printer, async |client, _| {
         Ok(tokio::time::timeout(RESPONSE_TIMEOUT, client.status()).await)
     });
-    let failed = |problem| FoundServer { checks: vec![row(CheckStatus::Fail, problem)], user: None };
+    let failed =
+        |problem| FoundServer { checks: vec![row(CheckStatus::Fail, problem)], user: None };
     match asked {
         Ok(Ok(Ok(status))) => {
             let spawner = row(of(&status.spawner), of_spawner(&status.spawner));

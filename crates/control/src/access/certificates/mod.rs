@@ -57,6 +57,14 @@ impl ServerCertificate {
         Ok(Self { shown, source: CertificateSource::Orders(renewals) })
     }
 
+    /// Returns the files that somebody else renews.
+    pub(crate) fn files(&self) -> Vec<&PathBuf> {
+        match &self.source {
+            CertificateSource::Files(files) => vec![&files.chain, &files.key],
+            CertificateSource::Orders(_) => Vec::new(),
+        }
+    }
+
     /// Returns what the listener shows.
     pub(crate) fn shown(&self) -> Certificate {
         self.shown.clone()
