@@ -26,7 +26,7 @@ const FOLDER: OFlags =
 /// The fate of files with several names in a folder that is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileLinks {
-    /// Their owners stay: the user could have made another name for a file of somebody else.
+    /// Files keep their owners: the user could have made another name for a file of somebody else.
     Kept,
     /// Files are given if all their names are in the folder, which was root's until now.
     Given,
