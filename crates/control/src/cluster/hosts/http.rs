@@ -102,7 +102,8 @@ pub struct ReportTaken {
     pub removed: Removed,
     /// Whether it is sure that this control leads. If not, another one may.
     pub is_sure: bool,
-    /// The version of the protocol that control speaks.
+    /// The version of the protocol that control speaks; 0 if it says none.
+    #[serde(default)]
     pub protocol: u32,
 }
 
