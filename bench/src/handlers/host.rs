@@ -47,6 +47,7 @@ impl Host {
             NodeOptions {
                 state_dir: std::path::absolute(&options.state)?,
                 shared_dir: None,
+                trusted: None,
                 worker_binary: std::env::current_exe()?,
                 program: std::env::current_exe()?,
                 images_dir: std::path::absolute(&options.state)?.join("mounts"),

@@ -307,11 +307,11 @@ async fn platform(
 ) -> Result<Arc<GatewayPlatform>, ErrorReport> {
     let node = host.node().clone();
     let records = start::records(settings, leading, ending).await?;
-    let term = leading.map(Leading::term);
     let analysis = AnalysisCache::new(settings.state_dir.join("known"));
     let logs = start::logs(settings, &records).await?;
-    let cluster = OwnCluster::open(settings, &node, &records, &ending.over, term).await?;
-    let OwnCluster { hosts, authority } = cluster;
+    let term = leading.map(Leading::term);
+    let OwnCluster { hosts, authority } =
+        OwnCluster::open(settings, &node, &records, &ending.over, term).await?;
     // A private platform has no other hosts, and runs beside a server that holds the store.
     if !settings.private {
         records.drained().await?.iter().for_each(|host| hosts.set_drained(host, true));
@@ -331,10 +331,7 @@ async fn platform(
     let audit = audit(settings, ending)?;
     let placements = Placements::new(node.clone(), hosts.clone(), trees.clone(), placing);
     let placements = placements.within(quotas.clone());
-    if settings.cluster.is_some() {
-        placements.take_reports();
-        tokio::spawn(placements.clone().follow(ending.over.clone()));
-    }
+    start::take_reports(settings, &placements, ending);
     let cluster = ClusterResources { hosts: hosts.clone(), trees, placements: placements.clone() };
     let over = ending.over.clone();
     let bursts =

@@ -7,6 +7,7 @@ use snowmelt_types::ErrorReport;
 
 use super::ServerSettings;
 use super::standby::Leading;
+use crate::cluster::placements::Placements;
 use crate::platform::GatewayPlatform;
 use crate::reports::audit::Audit;
 use crate::state::backups;
@@ -43,6 +44,14 @@ pub(super) async fn logs(
         logs.migrate(ids.iter());
     }
     Ok(logs)
+}
+
+/// Has the scheduler take what hosts of a cluster report.
+pub(super) fn take_reports(settings: &ServerSettings, placements: &Placements, ending: &Ending) {
+    if settings.cluster.is_some() {
+        placements.take_reports();
+        tokio::spawn(placements.clone().follow(ending.over.clone()));
+    }
 }
 
 /// Begins the work of a server that is not private: what runs beside its requests, and what an

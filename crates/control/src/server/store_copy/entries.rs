@@ -80,7 +80,7 @@ pub(super) async fn sum(
     while let Some(entry) = walk.next().await? {
         let parts = [sum.digest.as_str().as_bytes(), entry.key.as_bytes(), &entry.value];
         sum = RecordSum { records: sum.records + 1, digest: Digest::of_parts(parts) };
-        if sum.records % READ_AT_ONCE as u64 == 0 {
+        if sum.records.is_multiple_of(READ_AT_ONCE as u64) {
             watch(CopyStep::Compared(sum.records));
         }
     }
