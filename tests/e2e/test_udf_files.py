@@ -6,6 +6,7 @@ import http.client
 import json
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -192,7 +193,10 @@ class Api:
         connection.sock = socket.socket(socket.AF_UNIX)
         connection.sock.connect(str(self._socket))
         payload = body if isinstance(body, bytes) else json.dumps(body)
-        connection.request(method, path, body=payload, headers={"snowmelt-tenant": self._tenant})
+        # A request may be refused, and its connection closed, before its body is sent.
+        with suppress(BrokenPipeError):
+            headers = {"snowmelt-tenant": self._tenant}
+            connection.request(method, path, body=payload, headers=headers)
         response = connection.getresponse()
         text = response.read()
         connection.close()
