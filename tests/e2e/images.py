@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,15 @@ while True:
     except EOFError:
         pass
 """
+
+
+def bytes_below(folder: Path) -> int:
+    """The bytes of all files, some of which may be removed or named meanwhile."""
+    total = 0
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):
+            total += path.stat().st_size if path.is_file() else 0
+    return total
 
 
 def run(*command: object, cwd: Path | None = None) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from conftest import Result, Snowmelt, wait_for
+from images import bytes_below
 
 from common.paths import SNOWMELT
 
@@ -136,7 +137,7 @@ class Lab:
     def cached(self, host: str) -> int:
         """Bytes of the blocks of images that a host has cached."""
         [blocks] = (self.snowmelt.folder / "state" / "labs").glob(f"*/{host}/blocks")
-        return sum(path.stat().st_size for path in blocks.rglob("*") if path.is_file())
+        return bytes_below(blocks)
 
     def job_devices(self) -> list[str]:
         """Devices of jobs on all hosts."""

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from conftest import Snowmelt, wait_for
 from host_trees import Hosts, between, free_ports, hosts, lies, renames, warnings
-from images import Image, Registry
+from images import Image, Registry, bytes_below
 from test_images import code, daemon_below, digest, home, made, pushed
 
 __all__ = ["code", "home", "made", "pushed"]
@@ -54,11 +54,6 @@ def parents(cluster: Hosts) -> dict[str, Any]:
     """The parents of each host, one for each stripe."""
     hosts = tree(cluster).items()
     return {name: [place["parent"] for place in host["stripes"]] for name, host in hosts}
-
-
-def size(folder: Path) -> int:
-    """The bytes of all files."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 @pytest.fixture
@@ -117,8 +112,8 @@ def test_a_child_goes_on_without_its_parent(
     slow = {"read": BALLAST, "pause": 0.1}
     burst = start(four, [{"read": SMALL}] * 3 + [slow])
     cached = four.cache("h2")
-    before = size(cached)
-    wait_for("blocks to pass the parent", lambda: size(cached) > before + (8 << 20))
+    before = bytes_below(cached)
+    wait_for("blocks to pass the parent", lambda: bytes_below(cached) > before + (8 << 20))
     four.kill("h2")
     assert answers(four, burst)[3] == digest(made.ballast)
     assert warnings(four.log("h4"), "blocks are read from elsewhere instead of a host")
@@ -137,8 +132,8 @@ def test_a_child_goes_on_without_the_daemon_of_its_parent(
     assert read(four, [SMALL] * 4) == [digest(made.rootfs / SMALL[1:])] * 4
     burst = start(four, [{"read": SMALL}] * 3 + [{"read": BALLAST, "pause": 0.1}])
     cached = four.cache("h2")
-    before = size(cached)
-    wait_for("blocks to pass the parent", lambda: size(cached) > before + (8 << 20))
+    before = bytes_below(cached)
+    wait_for("blocks to pass the parent", lambda: bytes_below(cached) > before + (8 << 20))
     daemon = daemon_below(four.members["h2"].pid)
     assert daemon is not None
     os.kill(daemon, sent)

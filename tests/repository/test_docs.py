@@ -125,6 +125,15 @@ def _help(subcommands: list[str]) -> str:
     return done.stdout if done.returncode == 0 else ""
 
 
+def _help_of(words: list[str]) -> str:
+    """The help of a command, and of its subcommand if it has one."""
+    while words and words[0].startswith("-"):
+        # A global option and its value.
+        words = words[2:]
+    names = [word for word in words[:2] if re.fullmatch(r"[a-z][a-z-]*", word)]
+    return _help(names[:2]) or _help(names[:1])
+
+
 def _is_built(checkout: Path) -> bool:
     """Whether the binary is newer than all sources; a cache may contain an older one."""
     if not SNOWMELT.exists():
@@ -144,8 +153,7 @@ def test_the_binary_accepts_every_documented_command(checkout: Path) -> None:
             continue
         # The arguments after `--` are for another program.
         words = words[: words.index("--")] if "--" in words else words
-        depth = 2 if words[0] in ("fn", "image", "net", "lab", "config", "udf", "token") else 1
-        text = _help(words[:depth])
+        text = _help_of(words)
         flags = [word.split("=")[0] for word in words if re.match(r"--?[a-zA-Z]", word)]
         unknown += [place] if not text else []
         unknown += [
