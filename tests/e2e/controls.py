@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import signal
 import socket
 import subprocess
@@ -18,16 +17,8 @@ from typing import Any
 from cluster import join_token
 from conftest import Snowmelt, wait_for
 
+from common.etcd import free_port
 from common.paths import SNOWMELT
-
-
-def free_port() -> int:
-    """A port that is free, and that the kernel gives to no connection until a server takes it."""
-    while True:
-        port = random.randrange(12_000, 32_000)
-        with socket.socket() as listener, suppress(OSError):
-            listener.bind(("127.0.0.1", port))
-            return port
 
 
 class EtcdCluster:

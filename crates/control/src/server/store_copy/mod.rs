@@ -38,7 +38,7 @@ pub enum CopyStep {
     Compared(u64),
 }
 
-/// Who is told of each step.
+/// The observer that is told of each step.
 pub type StepWatch = Arc<dyn Fn(CopyStep) + Send + Sync>;
 
 /// The result of a copy: all that both stores have.
